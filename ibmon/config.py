@@ -1,0 +1,166 @@
+"""The typed configuration: every key of the file with its default, as plain values (durations in seconds).
+
+Pure: reading files, naming errors and telling where a value came from is `ibmon/configfile.py`.
+The keys and their defaults are a contract with other tools; docs/configuration.md is made from this page.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ibmon.model import Mode, Role
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections: immutable, and an unknown key is an error."""
+
+
+class NodeConfig(_Section):
+    """[node]. An empty name means the short host name."""
+
+    name: str = ""
+
+
+class SamplingConfig(_Section):
+    """[sampling]: how often what is read, and how long a device may take (seconds)."""
+
+    state_interval: float = 5.0
+    counter_interval: float = 10.0
+    slow_interval: float = 60.0
+    read_deadline: float = 5.0
+
+
+class DevicesConfig(_Section):
+    """[devices]: shell patterns on the device name; an excluded device is never read."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+
+class PortConfig(_Section):
+    """[[port]]: one entry of the declared inventory; the first match wins.
+
+    `match` is ``device/port`` with shell patterns, ``guid:...`` or ``pci:...``; `rate` in Gb/s, None: best seen.
+    """
+
+    match: str
+    role: Role = Role.COMPUTE
+    rate: float | None = None
+    rail: int | None = None
+    count: int | None = None
+
+
+class InventoryConfig(_Section):
+    """[inventory]. mode `learn` or `declared`; trust `accepted` or `learned`."""
+
+    mode: str = "learn"
+    trust: str = "accepted"
+
+
+class RuleConfig(_Section):
+    """[rules.NAME]: what a site changes of a rule's defaults; None leaves the default."""
+
+    enabled: bool | None = None
+    alert_hold: float | None = None
+    hold: float | None = None
+    recover: float | None = None
+    window: float | None = None
+    warning: float | None = None
+    critical: float | None = None
+    warning_per_hour: float | None = None
+    critical_per_hour: float | None = None
+    polls: int | None = None
+    action: Mode | None = None
+
+
+class OverrideConfig(_Section):
+    """[[override]]: a rule's settings for a role or for matching ports; the first match wins."""
+
+    rule: str
+    match: str | None = None
+    role: Role | None = None
+    enabled: bool | None = None
+    alert_hold: float | None = None
+    hold: float | None = None
+    recover: float | None = None
+    window: float | None = None
+    warning: float | None = None
+    critical: float | None = None
+    warning_per_hour: float | None = None
+    critical_per_hour: float | None = None
+    polls: int | None = None
+    action: Mode | None = None
+
+
+class LimitsConfig(_Section):
+    """[action.limits]. Shares are 0..1; partitions None: those that contain the node, except those that hold all."""
+
+    max_drained: float = 0.02
+    min_nodes: int = 2
+    new_per_minute: float = 1.0
+    max_unavailable: float = 0.20
+    partitions: tuple[str, ...] | None = None
+    min_nodes_set: bool = False  # whether the site wrote min_nodes: then it holds for pools under four nodes too
+
+
+class ActionConfig(_Section):
+    """[action]: how far ibmon may go and through which scheduler."""
+
+    mode: Mode = Mode.OBSERVE
+    scheduler: str = "none"
+    stop_file: str = "/etc/ibmon/STOP"
+    boot_grace: float = 600.0
+    auto_release: bool = True
+    override_ttl: float = 86400.0
+    limits: LimitsConfig = LimitsConfig()
+
+
+class SlurmConfig(_Section):
+    """[slurm]: how Slurm's commands are called. An empty `directory` means PATH; the timeout is in seconds."""
+
+    node_name: str = ""
+    directory: str = ""
+    timeout: float = 10.0
+
+
+class ExporterConfig(_Section):
+    """[exporter]: where metrics and the page are served. Empty file names mean: not used."""
+
+    listen: str = ":19315"
+    tls_cert: str = ""
+    tls_key: str = ""
+    client_ca: str = ""
+    basic_auth_file: str = ""
+    compat: tuple[str, ...] = ()
+
+
+class StateConfig(_Section):
+    """[state]: directories that outlive the process and, the second, only the boot."""
+
+    directory: str = "/var/lib/ibmon"
+    runtime_directory: str = "/run/ibmon"
+
+
+class WebhookConfig(_Section):
+    """[[webhook]]: a receiver of signed messages."""
+
+    url: str
+    secret_file: str = ""
+    events: tuple[str, ...] = ("fitness", "finding")
+
+
+class Config(_Section):
+    """The whole configuration; `Config()` is the default, which suits an 8-HCA training node in observe mode."""
+
+    node: NodeConfig = NodeConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    devices: DevicesConfig = DevicesConfig()
+    port: tuple[PortConfig, ...] = ()
+    inventory: InventoryConfig = InventoryConfig()
+    rules: dict[str, RuleConfig] = msgspec.field(default_factory=dict)
+    override: tuple[OverrideConfig, ...] = ()
+    action: ActionConfig = ActionConfig()
+    slurm: SlurmConfig = SlurmConfig()
+    exporter: ExporterConfig = ExporterConfig()
+    state: StateConfig = StateConfig()
+    webhook: tuple[WebhookConfig, ...] = ()

@@ -1,0 +1,177 @@
+"""What goes into the engine (events) and what comes out of it (effects).
+
+Pure values. A runtime turns the outside world into events and carries effects out; the engine does neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Union
+
+import msgspec
+
+from ibmon.config import Config
+from ibmon.model import BlockCode, Device, Intent, Listing, NodeView, Ownership, Reading, Tier
+
+# ---------------------------------------------------------------------------------------------- events
+
+
+class ListingDone(msgspec.Struct, frozen=True):
+    """The class directory was listed."""
+
+    listing: Listing
+
+
+class Discovered(msgspec.Struct, frozen=True):
+    """The static facts of a device were read; `device` is None when it vanished meanwhile."""
+
+    name: str
+    device: Device | None
+
+
+class ReadDone(msgspec.Struct, frozen=True):
+    """Some tiers of a device were read. A reading whose device has gone has ENODEV on every column."""
+
+    reading: Reading
+    tiers: tuple[Tier, ...]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed; sent at the latest when `Engine.next_due` says so."""
+
+
+class Hotplug(msgspec.Struct, frozen=True):
+    """The kernel added, removed or renamed an RDMA device."""
+
+
+class KernelLine(msgspec.Struct, frozen=True):
+    """One line of the kernel log."""
+
+    text: str
+
+
+class SchedulerSaw(msgspec.Struct, frozen=True):
+    """What the scheduler shows of this node, or why it could not be read."""
+
+    view: NodeView | None
+    error: str | None = None
+
+
+class EffectDone(msgspec.Struct, frozen=True):
+    """How a Drain or Release ended.
+
+    `outcome` is what is true now: `done` (ours, read back), `gone` (not drained any more), `blocked` (not done,
+    `code` says why), `failed` (not known; it will be tried again).
+    """
+
+    effect: Literal["drain", "release"]
+    id: str
+    outcome: Literal["done", "gone", "blocked", "failed"]
+    code: BlockCode | None = None
+    detail: str = ""
+    view: NodeView | None = None
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Somebody asked for something on the control socket or by a signal."""
+
+    action: str
+    arguments: dict[str, Any]
+    user: str
+
+
+class StopFile(msgspec.Struct, frozen=True):
+    """The stop file appeared or went away."""
+
+    present: bool
+
+
+class Reloaded(msgspec.Struct, frozen=True):
+    """A new valid configuration is in force."""
+
+    config: Config
+
+
+Event = Union[
+    ListingDone, Discovered, ReadDone, Tick, Hotplug, KernelLine, SchedulerSaw, EffectDone, Person, StopFile, Reloaded
+]
+
+# --------------------------------------------------------------------------------------------- effects
+
+
+class ReadListing(msgspec.Struct, frozen=True):
+    """List the class directory."""
+
+
+class Discover(msgspec.Struct, frozen=True):
+    """Read the static facts of a device; the layout gets this generation."""
+
+    device: str
+    generation: int
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Read some tiers of a device; `columns` are layout indexes in reading order."""
+
+    device: str
+    generation: int
+    tiers: tuple[Tier, ...]
+    columns: tuple[int, ...]
+
+
+class Abandon(msgspec.Struct, frozen=True):
+    """A read of this device is overdue: leave its thread to it and go on with the others."""
+
+    device: str
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """A device has gone: close what is kept open of it."""
+
+    device: str
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Read this node's state at the scheduler."""
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Drain this node, after all gates have been read again."""
+
+    intent: Intent
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Give this node back, if it still is ours exactly as recorded."""
+
+    owned: Ownership
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Deliver a message to every webhook that subscribes to `topic`; a newer one of a subject replaces it."""
+
+    topic: Literal["fitness", "finding"]
+    subject: str
+    body: dict[str, Any]
+
+
+class Alerts(msgspec.Struct, frozen=True):
+    """The set of alerts that should be firing now, whole (desired state, not a change)."""
+
+    firing: tuple[Any, ...]
+
+
+class Save(msgspec.Struct, frozen=True):
+    """Commit the engine's state before any later effect of the same step is carried out."""
+
+    state: bytes
+
+
+class Log(msgspec.Struct, frozen=True):
+    """One line for people and one row of history: a change of state."""
+
+    level: Literal["info", "warning", "error"]
+    event: str
+    fields: dict[str, Any]
+
+
+Effect = Union[ReadListing, Discover, Read, Abandon, Forget, Observe, Drain, Release, Send, Alerts, Save, Log]
