@@ -11,17 +11,13 @@ import msgspec
 from ibmon.model import Mode, Role
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all sections: immutable, and an unknown key is an error."""
-
-
-class NodeConfig(_Section):
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[node]. An empty name means the short host name."""
 
     name: str = ""
 
 
-class SamplingConfig(_Section):
+class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[sampling]: how often what is read, and how long a device may take (seconds)."""
 
     state_interval: float = 5.0
@@ -30,14 +26,14 @@ class SamplingConfig(_Section):
     read_deadline: float = 5.0
 
 
-class DevicesConfig(_Section):
+class DevicesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[devices]: shell patterns on the device name; an excluded device is never read."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
 
-class PortConfig(_Section):
+class PortConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[[port]]: one entry of the declared inventory; the first match wins.
 
     `match` is ``device/port`` with shell patterns, ``guid:...`` or ``pci:...``; `rate` in Gb/s, None: best seen.
@@ -50,14 +46,14 @@ class PortConfig(_Section):
     count: int | None = None
 
 
-class InventoryConfig(_Section):
+class InventoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[inventory]. mode `learn` or `declared`; trust `accepted` or `learned`."""
 
     mode: str = "learn"
     trust: str = "accepted"
 
 
-class RuleConfig(_Section):
+class RuleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[rules.NAME]: what a site changes of a rule's defaults; None leaves the default."""
 
     enabled: bool | None = None
@@ -73,7 +69,7 @@ class RuleConfig(_Section):
     action: Mode | None = None
 
 
-class OverrideConfig(_Section):
+class OverrideConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[[override]]: a rule's settings for a role or for matching ports; the first match wins."""
 
     rule: str
@@ -92,7 +88,7 @@ class OverrideConfig(_Section):
     action: Mode | None = None
 
 
-class LimitsConfig(_Section):
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[action.limits]. Shares are 0..1; partitions None: those that contain the node, except those that hold all."""
 
     max_drained: float = 0.02
@@ -103,7 +99,7 @@ class LimitsConfig(_Section):
     min_nodes_set: bool = False  # whether the site wrote min_nodes: then it holds for pools under four nodes too
 
 
-class ActionConfig(_Section):
+class ActionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[action]: how far ibmon may go and through which scheduler."""
 
     mode: Mode = Mode.OBSERVE
@@ -115,7 +111,7 @@ class ActionConfig(_Section):
     limits: LimitsConfig = LimitsConfig()
 
 
-class SlurmConfig(_Section):
+class SlurmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[slurm]: how Slurm's commands are called. An empty `directory` means PATH; the timeout is in seconds."""
 
     node_name: str = ""
@@ -123,7 +119,7 @@ class SlurmConfig(_Section):
     timeout: float = 10.0
 
 
-class ExporterConfig(_Section):
+class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[exporter]: where metrics and the page are served. Empty file names mean: not used."""
 
     listen: str = ":19315"
@@ -134,14 +130,14 @@ class ExporterConfig(_Section):
     compat: tuple[str, ...] = ()
 
 
-class StateConfig(_Section):
+class StateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[state]: directories that outlive the process and, the second, only the boot."""
 
     directory: str = "/var/lib/ibmon"
     runtime_directory: str = "/run/ibmon"
 
 
-class WebhookConfig(_Section):
+class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[[webhook]]: a receiver of signed messages."""
 
     url: str
@@ -149,7 +145,7 @@ class WebhookConfig(_Section):
     events: tuple[str, ...] = ("fitness", "finding")
 
 
-class Config(_Section):
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration; `Config()` is the default, which suits an 8-HCA training node in observe mode."""
 
     node: NodeConfig = NodeConfig()
