@@ -5,7 +5,7 @@ Pure values. A runtime turns the outside world into events and carries effects o
 
 from __future__ import annotations
 
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -91,9 +91,19 @@ class Reloaded(msgspec.Struct, frozen=True):
     config: Config
 
 
-Event = Union[
-    ListingDone, Discovered, ReadDone, Tick, Hotplug, KernelLine, SchedulerSaw, EffectDone, Person, StopFile, Reloaded
-]
+Event: TypeAlias = (
+    ListingDone
+    | Discovered
+    | ReadDone
+    | Tick
+    | Hotplug
+    | KernelLine
+    | SchedulerSaw
+    | EffectDone
+    | Person
+    | StopFile
+    | Reloaded
+)
 
 # --------------------------------------------------------------------------------------------- effects
 
@@ -174,4 +184,6 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect = Union[ReadListing, Discover, Read, Abandon, Forget, Observe, Drain, Release, Send, Alerts, Save, Log]
+Effect: TypeAlias = (
+    ReadListing | Discover | Read | Abandon | Forget | Observe | Drain | Release | Send | Alerts | Save | Log
+)
