@@ -1,0 +1,310 @@
+"""A real Slurm on 127.0.0.1: munged, slurmctld and one slurmd a node, from Debian's packages, in its own directory.
+
+Owns: starting, disturbing and stopping these processes, and an administrator's view of the nodes through scontrol.
+Must not: use anything of ibmon; what the tests compare with is Slurm's own word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from . import debian
+from .processes import Process, ServiceError, free_ports, stop_all, tail, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
+
+# Debian gives the daemons their plain names only at installation (update-alternatives).
+_PROGRAMS = {
+    "munged": "usr/sbin/munged",
+    "slurmctld": "usr/sbin/slurmctld-wlm",
+    "slurmd": "usr/sbin/slurmd-wlm",
+    "slurmstepd": "usr/sbin/slurmstepd-wlm",
+    **{name: f"usr/bin/{name}" for name in ("scontrol", "sinfo", "squeue", "srun", "sbatch", "scancel")},
+}
+
+_MUNGE_FILES = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+
+MESSAGE_TIMEOUT = 3
+"""Seconds until a client gives up on a controller that accepts and does not answer (MessageTimeout)."""
+
+_CONFIGURATION = """\
+ClusterName=ibmon
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmUser=root
+SlurmdUser=root
+PluginDir={plugins}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.sock
+CredType=cred/munge
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool/%n
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/slurmd.%n.log
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+ReturnToService=0
+SlurmdTimeout=60
+SlurmctldTimeout=10
+MessageTimeout={message_timeout}
+TCPTimeout=2
+InactiveLimit=0
+KillWait=2
+NodeName=DEFAULT CPUs=1 RealMemory=100 State=UNKNOWN
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+_STATE = re.compile(r" State=(\S+)")
+_REASON = re.compile(r" Reason=(?P<text>.*) \[(?P<user>[^\[\]@]+)@(?P<time>[^\[\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What `scontrol show node` says: state words (IDLE, DRAIN, …), and who gave which reason when."""
+
+    state: frozenset[str]
+    reason: str | None
+    user: str | None
+    time: str | None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the node gets no new jobs because somebody drained it."""
+        return "DRAIN" in self.state
+
+    @classmethod
+    def parse(cls, line: str) -> Node:
+        """Reads one line of `scontrol --oneliner show node`; the trailing marks `*`, `$`… of the state are dropped."""
+        found = _STATE.search(line)
+        if found is None:
+            raise ServiceError(f"scontrol show node: no state in {line!r}")
+        state = frozenset(re.findall(r"[A-Z_]+", found[1]))
+        reason = _REASON.search(line)
+        if reason is None:
+            return cls(state, None, None, None)
+        return cls(state, reason["text"], reason["user"], reason["time"])
+
+
+@final
+class SlurmCluster:
+    """A cluster of `nodes` idle nodes called node1, node2, …; a context manager. Needs root, as slurmd does."""
+
+    def __init__(self, nodes: int = 4) -> None:
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self._root = debian.unpacked(*PACKAGES)
+        # /tmp and not pytest's directory: a Unix socket's path may be 107 bytes long.
+        self.directory = Path(tempfile.mkdtemp(prefix="ibmon-slurm."))
+        self.bin = self.directory / "bin"
+        self._daemons: list[Process] = []
+        self._controller: Process | None = None
+
+    # The processes
+
+    def __enter__(self) -> SlurmCluster:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._cancel_jobs()
+        finally:
+            controller = [self._controller] if self._controller else []
+            # munged last: the others say goodbye to each other through it.
+            stop_all([*self._daemons[1:], *controller, *self._daemons[:1]])
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _start(self) -> None:
+        if os.geteuid() != 0:
+            raise ServiceError("the Slurm cluster needs root (slurmd refuses any other user): run the tests as root")
+        self._write_files()
+        munge = [f"--{name}={self.directory}/munge.{end}" for name, end in _MUNGE_FILES.items()]
+        # --force: a directory below /tmp is not as private as munged would like.
+        self._daemons.append(self._launch("munged", "--foreground", "--force", *munge))
+        wait_for((self.directory / "munge.sock").exists, within=10, what="munged's socket")
+        self.start_controller()
+        stepd = str(self.bin / "slurmstepd")
+        for node in self.nodes:
+            self._daemons.append(self._launch("slurmd", "-D", "-f", self._conf, "-N", node, "-d", stepd))
+        self._wait_idle()
+
+    def _write_files(self) -> None:
+        for name in ("bin", "state", "spool"):
+            (self.directory / name).mkdir()
+        for name, program in _PROGRAMS.items():
+            debian.write_launcher(self.bin / name, self._root / program, self._root)
+        key = self.directory / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(1024))
+        host = socket.gethostname().partition(".")[0]
+        controller_port, *ports = free_ports(1 + len(self.nodes))
+        nodes = (
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+            for node, port in zip(self.nodes, ports, strict=True)
+        )
+        [plugins] = self._root.glob("usr/lib/*/slurm-wlm")
+        Path(self._conf).write_text(
+            _CONFIGURATION.format(
+                host=host,
+                controller_port=controller_port,
+                plugins=plugins,
+                directory=self.directory,
+                message_timeout=MESSAGE_TIMEOUT,
+                nodes="\n".join(nodes),
+            )
+        )
+        (self.directory / "cgroup.conf").write_text("CgroupAutomount=no\n")
+
+    def _launch(self, program: str, *arguments: str) -> Process:
+        log = self.directory / f"{program}.out"
+        return Process([self.bin / program, *arguments], log, env=self.env)
+
+    def _wait_idle(self) -> None:
+        def all_idle() -> bool:
+            for daemon in self._daemons:
+                daemon.must_run()
+            states = self.client("sinfo", "--noheader", "--Node", "--format=%T").stdout.split()
+            return states == ["idle"] * len(self.nodes)
+
+        try:
+            wait_for(all_idle, within=30, what="all Slurm nodes idle")
+        except ServiceError as error:
+            raise ServiceError(f"{error}\n{tail(self.directory / 'slurmctld.log')}") from error
+
+    def _cancel_jobs(self) -> None:
+        """Ends jobs first: a slurmstepd outlives its slurmd by design."""
+        if self._controller is None or self._controller.exit_code is not None:
+            return
+        self._controller.thaw()
+        jobs = self.client("squeue", "--noheader", "--format=%i").stdout.split()
+        if jobs:
+            self.client("scancel", *jobs)
+            with contextlib.suppress(ServiceError):
+                wait_for(
+                    lambda: not self.client("squeue", "--noheader", "--format=%i").stdout.split(),
+                    within=10,
+                    what="end of the jobs",
+                )
+
+    # What a client needs
+
+    @property
+    def _conf(self) -> str:
+        return str(self.directory / "slurm.conf")
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which scontrol, sinfo, … speak to this cluster."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "IBMON"))}
+        return {**inherited, "PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_CONF": self._conf}
+
+    def client(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a client program to its end; the result says how it went."""
+        return subprocess.run(
+            [self.bin / program, *arguments], capture_output=True, text=True, timeout=60, check=False, env=self.env
+        )
+
+    def scontrol(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs scontrol; see `client`."""
+        return self.client("scontrol", *arguments)
+
+    # The administrator
+
+    def node(self, node: str) -> Node:
+        """Returns Slurm's own view of a node; raises `ServiceError` when the controller does not give it."""
+        shown = self.scontrol("--oneliner", "show", "node", node)
+        if shown.returncode:
+            raise ServiceError(f"scontrol show node {node}: {shown.stdout}{shown.stderr}")
+        return Node.parse(shown.stdout)
+
+    def state(self, node: str) -> frozenset[str]:
+        """The state words of a node."""
+        return self.node(node).state
+
+    def reason(self, node: str) -> str | None:
+        """The reason given for the node's state, or None."""
+        return self.node(node).reason
+
+    def drain(self, node: str, reason: str) -> None:
+        """Drains as an administrator does; raises `ServiceError` when Slurm refuses."""
+        self._update(node, "state=drain", f"reason={reason}")
+
+    def undrain(self, node: str) -> None:
+        """Lifts a drain; nothing happens when there is none."""
+        self._update(node, "state=undrain")
+
+    def _update(self, node: str, *changes: str) -> None:
+        done = self.scontrol("update", f"nodename={node}", *changes)
+        if done.returncode:
+            raise ServiceError(f"scontrol update {node} {changes}: {done.stdout}{done.stderr}")
+
+    def updates(self, node: str) -> list[str]:
+        """Every change of this node that any client has made, as the controller logged it, oldest first."""
+        log = (self.directory / "slurmctld.log").read_text(errors="replace")
+        return re.findall(rf"update_node: node {re.escape(node)} (.*)", log)
+
+    def start_job(self, node: str, *command: str) -> Process:
+        """Starts a command as a job on a node (srun in the foreground)."""
+        log = self.directory / "srun.out"
+        return Process([self.bin / "srun", f"--nodelist={node}", "--", *command], log, env=self.env)
+
+    # Trouble with the controller
+
+    def start_controller(self) -> None:
+        """Starts slurmctld, with the state it saved if it ran before, and waits until it answers."""
+        self._controller = controller = self._launch("slurmctld", "-D", "-f", self._conf)
+
+        def answers() -> bool:
+            controller.must_run()
+            return self.scontrol("ping").returncode == 0
+
+        wait_for(answers, within=20, what="an answer of slurmctld")
+
+    @property
+    def controller(self) -> Process:
+        """The running slurmctld."""
+        if self._controller is None:
+            raise ServiceError("slurmctld is not running")
+        return self._controller
+
+    @contextlib.contextmanager
+    def controller_hung(self) -> Iterator[None]:
+        """Inside, slurmctld accepts connections and answers nothing; afterwards it works off what had arrived."""
+        self.controller.freeze()
+        try:
+            yield
+        finally:
+            self.controller.thaw()
+
+    @contextlib.contextmanager
+    def controller_down(self) -> Iterator[None]:
+        """Inside, there is no slurmctld; afterwards it is back with its saved state."""
+        self.controller.stop()
+        self._controller = None
+        try:
+            yield
+        finally:
+            self.start_controller()
