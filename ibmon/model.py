@@ -59,12 +59,20 @@ class Level(str, Enum):
 
 
 class Column(NamedTuple):
-    """One number of a device: the port (0 for the device itself), the level, and the kernel's file name."""
+    """One number of a device: the port (0 for the device itself), the level, and the kernel's file name.
+
+    `maximum` is where a narrow counter sticks, `modulus` where it wraps (None: it does neither, or nobody knows);
+    `counts` is False for gauges and settings; `error` marks counters whose rise a person wants to see.
+    """
 
     port: int
     level: Level
     name: str
     tier: Tier
+    maximum: int | None = None
+    modulus: int | None = None
+    counts: bool = True
+    error: bool = False
 
 
 class Layout(msgspec.Struct, frozen=True, eq=False, weakref=True):

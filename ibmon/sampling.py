@@ -1,0 +1,217 @@
+"""Who reads what when: tiers, deadlines, quarantine and backoff of every device.
+
+Pure bookkeeping on monotonic seconds: it says which reads are due and never reads. Why the tiers are as they are:
+one `state` is five firmware commands on mlx5 and one counter is one, so cheap things are read often and dear ones
+rarely (docs/architecture.md, Reading).
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from dataclasses import dataclass, field
+
+from ibmon.config import SamplingConfig
+from ibmon.messages import Abandon, Discover, Effect, Read, ReadListing
+from ibmon.model import Layout, Level, Reading, Tier
+
+BACKOFF_SECONDS = 60.0
+"""After a firmware timeout: one more read leaks one more command slot (mlx5/core/cmd.c), so wait and probe."""
+
+BACKOFF_ERRNOS = frozenset({errno.ETIMEDOUT, errno.EBUSY, errno.ECANCELED})
+"""What mlx5 answers when its firmware did not: timed out, no free command slot, not picked up in time."""
+
+MUTE_AFTER = 3
+"""Failed reads in a row after which a counter file is left alone for a while ..."""
+
+MUTE_SECONDS = 600.0
+"""... for this long. A restricted function logs a kernel line for every refused read, so retries are rare."""
+
+GONE_ERRNOS = frozenset({errno.ENODEV, errno.ENOENT})
+REDISCOVER_SECONDS = 600.0
+"""How often static facts are read again where no event asked for it (a netdev renamed, a character device added)."""
+
+
+@dataclass(slots=True)
+class DeviceSchedule:
+    """What is due for one device."""
+
+    layout: Layout
+    due: list[float]  # by Tier
+    rediscover: float
+    outstanding: float | None = None  # when the read that is out was asked for
+    stalled: bool = False
+    backoff_until: float | None = None
+    failures: dict[int, int] = field(default_factory=dict)
+    muted: dict[int, float] = field(default_factory=dict)
+
+    def columns(self, tiers: tuple[Tier, ...], now: float) -> tuple[int, ...]:
+        """Columns of those tiers in reading order, without the muted ones whose time has not come."""
+        wanted = [i for tier in tiers for i in self.layout.tiers[tier]]
+        if not self.muted:
+            return tuple(wanted)
+        return tuple(i for i in wanted if self.muted.get(i, now) <= now)
+
+    def probe(self) -> tuple[int, ...]:
+        """The first port's state: the one file that says whether the device answers again."""
+        return next(((i,) for i in self.layout.tiers[Tier.STATE]), ())
+
+
+class Sampler:
+    """The reading plan of the node. All times are monotonic seconds; due times are multiples counted from `phase`."""
+
+    def __init__(self, config: SamplingConfig, phase: float) -> None:
+        self.config = config
+        self.phase = phase
+        self.devices: dict[str, DeviceSchedule] = {}
+        self.discovering: dict[str, float] = {}  # name -> when it was asked for
+        self.generation = 0
+        self.quarantined: frozenset[str] = frozenset()  # a thread of an earlier process is still out in these
+        self._listing_due = phase
+        self._listing_out: float | None = None
+
+    def configure(self, config: SamplingConfig, now: float) -> None:
+        """Take new intervals into force; everything is due at the next multiple."""
+        self.config = config
+        self._listing_due = min(self._listing_due, self._next(config.state_interval, now))
+        for schedule in self.devices.values():
+            schedule.due = [min(d, self._next(i, now)) for d, i in zip(schedule.due, self._intervals(), strict=True)]
+
+    # ------------------------------------------------------------------------------------------ what is due
+
+    def due(self, now: float) -> list[Effect]:
+        """The reads to ask for now, and the devices whose read is overdue."""
+        effects: list[Effect] = []
+        for name, schedule in self.devices.items():
+            out = schedule.outstanding
+            if out is not None and not schedule.stalled and now - out >= self.config.read_deadline:
+                schedule.stalled = True
+                effects.append(Abandon(name))
+        for name, asked in list(self.discovering.items()):
+            if now - asked >= self.config.read_deadline and name not in self.quarantined:
+                self.quarantined |= {name}
+                effects.append(Abandon(name))
+        if self._listing_out is None and now >= self._listing_due:
+            self._listing_out = now
+            self._listing_due = self._next(self.config.state_interval, now, strictly=True)
+            effects.append(ReadListing())
+        for name, schedule in self.devices.items():
+            effects.extend(self._reads(name, schedule, now))
+        return effects
+
+    def _reads(self, name: str, schedule: DeviceSchedule, now: float) -> list[Effect]:
+        if schedule.outstanding is not None or name in self.quarantined:
+            return []
+        if now >= schedule.rediscover:
+            schedule.rediscover = now + REDISCOVER_SECONDS
+            return [self.discover(name, now)]
+        tiers = tuple(tier for tier in Tier if now >= schedule.due[tier])
+        if not tiers:
+            return []
+        for tier, interval in zip(Tier, self._intervals(), strict=True):
+            if tier in tiers:
+                schedule.due[tier] = self._next(interval, now, strictly=True)
+        if schedule.backoff_until is not None:
+            if now < schedule.backoff_until:
+                return []
+            tiers, columns = (), schedule.probe()
+        else:
+            columns = schedule.columns(tiers, now)
+        if not columns:
+            return []
+        schedule.outstanding = now
+        return [Read(name, schedule.layout.generation, tiers, columns)]
+
+    def discover(self, name: str, now: float) -> Discover:
+        """Ask for a device's static facts."""
+        self.generation += 1
+        self.discovering[name] = now
+        return Discover(name, self.generation)
+
+    def extra(self, name: str, columns: tuple[int, ...], now: float) -> list[Effect]:
+        """A read out of turn (`rate` at once when `state` changed), unless one is out already."""
+        schedule = self.devices.get(name)
+        if schedule is None or schedule.outstanding is not None or not columns:
+            return []
+        schedule.outstanding = now
+        return [Read(name, schedule.layout.generation, (), columns)]
+
+    def next_due(self) -> float:
+        """The earliest monotonic time at which `due` gives something without new input."""
+        times = [self._listing_due] if self._listing_out is None else []
+        deadline = self.config.read_deadline
+        for name, schedule in self.devices.items():
+            if schedule.outstanding is not None:
+                if not schedule.stalled:
+                    times.append(schedule.outstanding + deadline)
+            elif name not in self.quarantined:
+                times.append(min(*schedule.due, schedule.rediscover))
+        times.extend(asked + deadline for name, asked in self.discovering.items() if name not in self.quarantined)
+        return min(times, default=math.inf)
+
+    # ------------------------------------------------------------------------------------------ what came back
+
+    def listed(self) -> None:
+        """The listing that was asked for is here."""
+        self._listing_out = None
+
+    def hotplug(self, now: float) -> None:
+        """The kernel says that something changed: list now."""
+        self._listing_due = now
+
+    def add(self, layout: Layout, now: float) -> None:
+        """A device was discovered; it is read at the next multiple of each interval, at once when that is now."""
+        name = layout.device
+        self.discovering.pop(name, None)
+        self.quarantined -= {name}
+        due = [self._next(interval, now) for interval in self._intervals()]
+        self.devices[name] = DeviceSchedule(layout, due, now + REDISCOVER_SECONDS)
+
+    def read_now(self, name: str, now: float) -> None:
+        """Everything of a new device is due at once."""
+        self.devices[name].due = [now] * len(Tier)
+
+    def drop(self, name: str) -> None:
+        """A device has gone, or could not be discovered."""
+        self.devices.pop(name, None)
+        self.discovering.pop(name, None)
+
+    def done(self, reading: Reading, now: float) -> None:
+        """A read came back: end the stall, start or end the backoff, mute what keeps failing."""
+        schedule = self.devices.get(reading.device)
+        if schedule is None or schedule.layout.generation != reading.generation:
+            return
+        schedule.outstanding = None
+        schedule.stalled = False
+        if any(e in BACKOFF_ERRNOS for e in reading.errnos.values()):
+            schedule.backoff_until = now + BACKOFF_SECONDS
+        elif schedule.backoff_until is not None:
+            schedule.backoff_until = None
+            schedule.due = [now] * len(Tier)
+        self._mute(schedule, reading, now)
+
+    def _mute(self, schedule: DeviceSchedule, reading: Reading, now: float) -> None:
+        """Leave counter files alone that fail again and again; never the state of a port."""
+        failures = schedule.failures
+        if not failures and not reading.errnos:
+            return
+        for i in reading.columns:
+            code = reading.errnos.get(i)
+            if code is None:
+                if failures.pop(i, None) is not None:
+                    schedule.muted.pop(i, None)
+            elif code not in BACKOFF_ERRNOS | GONE_ERRNOS and schedule.layout.columns[i].level is not Level.ATTR:
+                failures[i] = failures.get(i, 0) + 1
+                if failures[i] >= MUTE_AFTER:
+                    schedule.muted[i] = now + MUTE_SECONDS
+
+    # ------------------------------------------------------------------------------------------ times
+
+    def _intervals(self) -> tuple[float, float, float]:
+        return (self.config.state_interval, self.config.counter_interval, self.config.slow_interval)
+
+    def _next(self, interval: float, now: float, *, strictly: bool = False) -> float:
+        """The first multiple of `interval` from `phase` that is not before (or, strictly, after) `now`."""
+        n = (now - self.phase) / interval
+        k = math.floor(n + 1e-9) + 1 if strictly else math.ceil(n - 1e-9)
+        return self.phase + k * interval
