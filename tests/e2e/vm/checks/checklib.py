@@ -1,0 +1,60 @@
+"""Runs checks inside the guest: every function marked `@check`, in the order of the file, one JSON line each.
+
+Owns the report in /out/results.jsonl. Standard library only: it runs on the guest's Python as well as on the
+checkout's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULTS = Path("/out/results.jsonl")
+_checks: list[Callable[[], Any]] = []
+
+
+def check(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Marks a check: it fails by raising, and what it returns is printed with its result."""
+    _checks.append(function)
+    return function
+
+
+def run_checks() -> None:
+    """Runs all; one that fails does not keep the next from running."""
+    with RESULTS.open("w") as report:
+        for function in _checks:
+            start = time.monotonic()
+            result = {"name": function.__name__, "passed": True, "detail": ""}
+            try:
+                result["detail"] = str(function() or "")
+            except Exception:  # noqa: BLE001 - whatever it is, it is this check's failure
+                result.update(passed=False, detail=traceback.format_exc())
+            result["seconds"] = round(time.monotonic() - start, 2)
+            print(("passed" if result["passed"] else "FAILED"), result["name"], result["seconds"], result["detail"])
+            sys.stdout.flush()
+            report.write(json.dumps(result) + "\n")
+            report.flush()
+
+
+def eventually(condition: Callable[[], Any], *, within: float, what: str) -> float:
+    """The seconds until the condition held.
+
+    Raises:
+        AssertionError: it did not hold within the time; the text names what was awaited and what was last seen.
+    """
+    start = time.monotonic()
+    while True:
+        seen = condition()
+        passed = time.monotonic() - start
+        if seen and passed <= within:
+            return passed
+        if passed > within:
+            raise AssertionError(f"{what}: not within {within} s (last seen: {seen!r}, after {passed:.1f} s)")
+        time.sleep(0.05)

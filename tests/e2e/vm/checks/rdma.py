@@ -1,0 +1,79 @@
+"""The devices of the guest: Soft-RoCE over a veth pair, and InfiniBand ports of the driver ibmock.
+
+Owns the commands that make, change and remove them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INFINIBAND = Path("/sys/class/infiniband")
+_MOCK_CONTROL = Path("/proc/ibmock")
+
+
+def sh(command: str, timeout: float = 60) -> str:
+    """The output of a command line; raises when its exit code is not 0."""
+    argv = ["bash", "-c", command]
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def rxe_pair(*arguments: str) -> None:
+    """Soft-RoCE devices rxe0 and rxe1 with real traffic: up, down, fix, loss PERCENT, noloss."""
+    sh("/usr/lib/ibvm/rxe-pair.sh " + " ".join(arguments))
+
+
+def ping_pong(messages: int) -> None:
+    """RDMA traffic from rxe0 to rxe1, over the veth pair."""
+    server = subprocess.Popen(
+        ["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", str(messages)], stdout=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 10
+        while "18515" not in sh("ss -ltnH") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        sh(f"timeout 60 ibv_rc_pingpong -d rxe0 -g 1 -n {messages} 192.0.2.2", timeout=70)
+        if server.wait(timeout=30) != 0:
+            raise RuntimeError("ibv_rc_pingpong: the server's side failed")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def mock(*lines: str) -> None:
+    """Writes to /proc/ibmock; kmods/ibmock/ibmock.c says what it understands."""
+    if not _MOCK_CONTROL.exists():
+        sh("modprobe ibmock")
+    for line in lines:
+        _MOCK_CONTROL.write_text(line + "\n")
+
+
+@contextlib.contextmanager
+def mock_device(name: str, ports: int = 1) -> Iterator[Path]:
+    """An InfiniBand device for the time of the block; its directory."""
+    mock(f"add {name} {ports}")
+    try:
+        yield INFINIBAND / name
+    finally:
+        mock(f"del {name}")
+
+
+def read(path: Path) -> str:
+    """A file's text without the newline at its end."""
+    return path.read_text().rstrip("\n")
+
+
+def process_state(pid: int) -> str:
+    """The kernel's letter for a process: R, S, D (uninterruptible), T (stopped), Z."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
