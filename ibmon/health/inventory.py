@@ -1,0 +1,241 @@
+"""Which ports this node should have: declared in the configuration, or learned by having seen them ACTIVE.
+
+Also the roles: by configuration, else a safe guess that never makes a doubtful port a compute port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from ibmon.config import Config, PortConfig
+from ibmon.health.rules import GBPS
+from ibmon.model import Device, Function, Port, PortId, Role
+
+FEW_PORTS = 4
+"""On an all-Ethernet node fewer ports of one board and rate than this are not taken for compute rails by guess."""
+
+NOT_JUDGED = frozenset({Function.VF, Function.SF, Function.SMI, Function.REPRESENTOR})
+
+
+class Learned(msgspec.Struct, frozen=True, array_like=True):
+    """What is remembered of a slot: its name and role, whether it was ever ACTIVE, its best rate (bytes per second)."""
+
+    name: str
+    role: Role
+    active: bool
+    best_rate: int | None
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """One port of the inventory, present or not. `slot` is its identity; `rate` in bytes per second, None: any."""
+
+    id: PortId
+    slot: str
+    role: Role
+    expected: bool
+    declared: bool
+    trusted: bool
+    rate: int | None
+    rail: int | None
+    device: Device | None
+    port: Port | None
+
+
+_CLASS = re.compile(r"\[([^\]!*?]+)\]")
+
+
+def expand(pattern: str) -> list[str] | None:
+    """The names that a literal or a pattern with ``[…]`` classes stands for; None with ``*`` or ``?``."""
+    if "*" in pattern or "?" in pattern or "[!" in pattern:
+        return None
+    found = _CLASS.search(pattern)
+    if not found:
+        return [pattern]
+    names = []
+    for character in _members(found.group(1)):
+        rest = expand(pattern[: found.start()] + character + pattern[found.end() :])
+        names.extend(rest or [])
+    return names
+
+
+def _members(inside: str) -> list[str]:
+    """Characters of a class: ``0-7`` or ``0245``."""
+    out: list[str] = []
+    i = 0
+    while i < len(inside):
+        if i + 2 < len(inside) and inside[i + 1] == "-":
+            out.extend(chr(c) for c in range(ord(inside[i]), ord(inside[i + 2]) + 1))
+            i += 3
+        else:
+            out.append(inside[i])
+            i += 1
+    return out
+
+
+def matches(entry: PortConfig, device: Device, port: Port) -> bool:
+    """Whether an inventory entry names this port: by ``device/port``, ``guid:…`` or ``pci:…`` (port 1 if not said)."""
+    kind, _, rest = entry.match.partition(":")
+    if kind in ("guid", "pci"):
+        key, slash, number = rest.rpartition("/")
+        key, wanted = (key, number) if slash and number.isdigit() else (rest, "1")
+        own = device.node_guid if kind == "guid" else (device.pci.address if device.pci else None)
+        return own == key.lower() and str(port.id.port) == wanted
+    return fnmatchcase(str(port.id), entry.match)
+
+
+def guess_roles(devices: Iterable[Device]) -> dict[PortId, Role]:
+    """Roles where the configuration says nothing.
+
+    Functions that are not a card's own (VF, SF, …) are ignored. Beside InfiniBand ports an Ethernet port is
+    management; on an all-Ethernet node a bond, and any of fewer than four ports of the same board, is management.
+    """
+    judged = [(d, p) for d in devices if d.function not in NOT_JUDGED for p in d.ports]
+    roles = {p.id: Role.IGNORED for d in devices if d.function in NOT_JUDGED for p in d.ports}
+    infiniband = any(p.link_layer == "InfiniBand" for _, p in judged)
+    board: dict[tuple[str | None, str | None], int] = {}
+    for d, _ in judged:
+        board[d.board_id, d.driver] = board.get((d.board_id, d.driver), 0) + 1
+    for d, p in judged:
+        if p.link_layer == "InfiniBand":
+            role = Role.COMPUTE
+        elif infiniband or d.function is Function.BOND or board[d.board_id, d.driver] < FEW_PORTS:
+            role = Role.MANAGEMENT
+        else:
+            role = Role.COMPUTE
+        roles[p.id] = role
+    return roles
+
+
+def take(config: Config, devices: Mapping[str, Device], learned: Mapping[str, Learned]) -> dict[PortId, Expected]:
+    """The inventory: every port that is present, and every port that should be.
+
+    A port never seen ACTIVE and not declared is not expected, so not a fault.
+    """
+    guessed = guess_roles(devices.values())
+    inventory: dict[PortId, Expected] = {}
+    for device in devices.values():
+        for port in device.ports:
+            slot = device.slot(port.id.port)
+            known = learned.get(slot)
+            entry = next((e for e in config.port if matches(e, device, port)), None)
+            row = _present(config, entry, device, port, known)
+            if entry is None and config.inventory.mode == "learn":
+                role = guessed[port.id]
+                seen = known is not None and known.active
+                row = msgspec.structs.replace(row, role=role, expected=role is not Role.IGNORED and seen)
+            inventory[port.id] = row
+    for entry in config.port:
+        for item in _absent(entry, inventory, learned):
+            inventory.setdefault(item.id, item)
+    if config.inventory.mode == "learn":
+        slots = {e.slot for e in inventory.values()}
+        for slot, known in learned.items():
+            if known.active and slot not in slots:
+                forgotten = _forgotten(config, slot, known)
+                if forgotten is not None:
+                    inventory.setdefault(forgotten.id, forgotten)
+    return _with_rails(inventory)
+
+
+def _rate(entry: PortConfig | None, known: Learned | None) -> int | None:
+    if entry is not None and entry.rate is not None:
+        return round(entry.rate * GBPS)
+    return known.best_rate if known else None
+
+
+def _present(config: Config, entry: PortConfig | None, device: Device, port: Port, known: Learned | None) -> Expected:
+    """The inventory's row for a port that is there; a role the configuration does not give is guessed by the caller."""
+    ever_active = known is not None and known.active
+    if entry is not None:
+        role = entry.role
+        expected = role is not Role.IGNORED and (expand(entry.match) is not None or ever_active)
+    else:
+        role = Role.IGNORED
+        expected = False
+    return Expected(
+        id=port.id,
+        slot=device.slot(port.id.port),
+        role=role,
+        expected=expected,
+        declared=entry is not None,
+        trusted=entry is not None or config.inventory.trust == "learned",
+        rate=_rate(entry, known),
+        rail=entry.rail if entry else None,
+        device=device,
+        port=port,
+    )
+
+
+def _absent(
+    entry: PortConfig, inventory: Mapping[PortId, Expected], learned: Mapping[str, Learned]
+) -> Iterable[Expected]:
+    """Ports that an entry names literally and that are not there."""
+    if entry.role is Role.IGNORED:
+        return
+    kind, _, rest = entry.match.partition(":")
+    if kind in ("guid", "pci"):
+        present = any(e.device and e.port and matches(entry, e.device, e.port) for e in inventory.values())
+        if not present:
+            key, slash, number = rest.rpartition("/")
+            slot = rest if slash and number.isdigit() else f"{rest}/1"
+            known = learned.get(slot)
+            name = known.name if known else f"{kind}:{key or rest}/{slot.rpartition('/')[2]}"
+            yield _missing(entry, PortId.parse(name), slot, known)
+        return
+    for name in expand(entry.match) or ():
+        port = PortId.parse(name)
+        if port not in inventory:
+            slot = next((s for s, k in learned.items() if k.name == name), name)
+            yield _missing(entry, port, slot, learned.get(slot))
+
+
+def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) -> Expected:
+    return Expected(
+        id=port,
+        slot=slot,
+        role=entry.role,
+        expected=True,
+        declared=True,
+        trusted=True,
+        rate=_rate(entry, known),
+        rail=entry.rail,
+        device=None,
+        port=None,
+    )
+
+
+def _forgotten(config: Config, slot: str, known: Learned) -> Expected | None:
+    """A learned port whose device is not there now, unless the configuration leaves it out."""
+    port = PortId.parse(known.name)
+    entry = next((e for e in config.port if fnmatchcase(known.name, e.match)), None)
+    role = entry.role if entry else known.role
+    included = any(fnmatchcase(port.device, p) for p in config.devices.include)
+    excluded = any(fnmatchcase(port.device, p) for p in config.devices.exclude)
+    if role is Role.IGNORED or not included or excluded:
+        return None  # a changed configuration is not an observation
+    return Expected(
+        id=port,
+        slot=slot,
+        role=role,
+        expected=True,
+        declared=entry is not None,
+        trusted=entry is not None or config.inventory.trust == "learned",
+        rate=_rate(entry, known),
+        rail=entry.rail if entry else None,
+        device=None,
+        port=None,
+    )
+
+
+def _with_rails(inventory: dict[PortId, Expected]) -> dict[PortId, Expected]:
+    """Number the compute ports by PCI address where the configuration gave no rail."""
+    compute = sorted((e.slot, e.id) for e in inventory.values() if e.role is Role.COMPUTE and e.expected)
+    position = {port: i for i, (_, port) in enumerate(compute)}
+    return {
+        port: msgspec.structs.replace(e, rail=position[port]) if e.rail is None and port in position else e
+        for port, e in sorted(inventory.items())
+    }
