@@ -92,6 +92,11 @@ class Node:
         """Whether the node gets no new jobs because somebody drained it."""
         return "DRAIN" in self.state
 
+    @property
+    def mark(self) -> tuple[bool, str | None, str | None, str | None]:
+        """Everything that a drain consists of: what must not change when it is somebody else's."""
+        return self.drained, self.reason, self.user, self.time
+
     @classmethod
     def parse(cls, line: str) -> Node:
         """Reads one line of `scontrol --oneliner show node`; the trailing marks `*`, `$`… of the state are dropped."""
