@@ -64,10 +64,14 @@ class Results:
 def run(guest: Guest, file: str, out: Path, *, timeout: float = 300) -> Results:
     """Runs a file's checks on the guest's own Python.
 
-    In their environment: IBMON, the command of the checkout's virtual environment, for `in-host` in a guest with
-    this machine's root; IBMON_CHECKOUT, the directory of the checkout.
+    In their environment, as paths of this machine, for `in-host` in a guest with this machine's root: IBMON, the
+    command of the present virtual environment; IBMON_INTERPRETER, what it runs on; IBMON_CHECKOUT.
     """
     guest = dataclasses.replace(guest, shares=[*guest.shares, Share(CHECKS, "/checks")])
-    environment = [f"IBMON={Path(sys.executable).with_name('ibmon')}", f"IBMON_CHECKOUT={CHECKOUT}"]
-    command = ["env", *environment, "python3", "-B", f"/checks/{file}"]
+    environment = {
+        "IBMON": Path(sys.executable).with_name("ibmon"),
+        "IBMON_INTERPRETER": Path(sys.executable).resolve(),
+        "IBMON_CHECKOUT": CHECKOUT,
+    }
+    command = ["env", *(f"{name}={value}" for name, value in environment.items()), "python3", "-B", f"/checks/{file}"]
     return Results(guest.run(command, out, timeout=timeout))

@@ -43,18 +43,19 @@ def run_checks() -> None:
             report.flush()
 
 
-def eventually(condition: Callable[[], Any], *, within: float, what: str) -> float:
+def eventually(condition: Callable[[], Any], *, within: float, what: str | Callable[[], str]) -> float:
     """The seconds until the condition held.
 
     Raises:
-        AssertionError: it did not hold within the time; the text names what was awaited and what was last seen.
+        AssertionError: it did not hold within the time; the text says what was awaited.
     """
     start = time.monotonic()
     while True:
-        seen = condition()
+        holds = condition()
         passed = time.monotonic() - start
-        if seen and passed <= within:
+        if holds and passed <= within:
             return passed
         if passed > within:
-            raise AssertionError(f"{what}: not within {within} s (last seen: {seen!r}, after {passed:.1f} s)")
+            text = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {within} s, but {'after' if holds else 'not in'} {passed:.1f} s: {text}")
         time.sleep(0.05)

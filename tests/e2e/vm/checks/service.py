@@ -1,0 +1,175 @@
+"""The unit under a real systemd: started, watched, restarted while a read hangs, stopped.
+
+The unit file runs as it is shipped. Drop-ins say only where the checkout is (RootDirectory) and shorten the watchdog.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from checklib import check, eventually, run_checks
+from exposition import scrape, serves
+from rdma import mock, process_state, rxe_pair, sh
+
+HOST_ROOT = Path("/hr")  # what in-host makes of this machine's files
+CHECKOUT = HOST_ROOT / os.environ["IBMON_CHECKOUT"].lstrip("/")
+WATCHDOG = 8  # seconds, instead of the shipped ones
+START_LIMIT = 90  # seconds of a start under emulation
+
+
+def prepare() -> None:
+    """What the package's installation does, within the guest's copy of this machine's files (nothing is changed)."""
+    sh("/usr/lib/ibvm/in-host")
+    systemd = CHECKOUT / "systemd"
+    unit = (systemd / "ibmon.service").read_text()
+    Path("/etc/systemd/system/ibmon.service").write_text(unit)
+    for snippet in sorted(systemd.rglob("*sysusers*.conf")):
+        sh(f"systemd-sysusers {snippet}")
+    program = HOST_ROOT / re.search(r"^ExecStart=[-@:+!]*(\S+)", unit, re.MULTILINE)[1].lstrip("/")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.unlink(missing_ok=True)
+    program.symlink_to(os.environ["IBMON"])
+    for variable in ("IBMON", "IBMON_INTERPRETER", "IBMON_CHECKOUT"):
+        let_everyone_in(Path(os.environ[variable]))
+    # Where Python itself lies in a home directory, the shipped ProtectHome= would hide it.
+    dropin("root", f"RootDirectory={HOST_ROOT}\nProtectHome=read-only")
+    dropin("watchdog", f"WatchdogSec={WATCHDOG}")
+
+
+def let_everyone_in(path: Path) -> None:
+    """The daemon's user must reach it although, say, /root is closed; the change ends with the guest."""
+    for parent in path.parents:
+        directory = HOST_ROOT / str(parent).lstrip("/")
+        directory.chmod(directory.stat().st_mode | 0o555)
+
+
+def dropin(name: str, text: str) -> None:
+    """A drop-in for the unit."""
+    directory = Path("/etc/systemd/system/ibmon.service.d")
+    directory.mkdir(exist_ok=True)
+    (directory / f"{name}.conf").write_text(f"[Service]\n{text}\n")
+    sh("systemctl daemon-reload")
+
+
+def show(unit_property: str) -> str:
+    """One property of the unit."""
+    return sh(f"systemctl show -p {unit_property} --value ibmon").strip()
+
+
+def journal() -> str:
+    """What the unit and systemd said of it."""
+    return sh("journalctl -u ibmon --no-pager -o cat")
+
+
+def in_d_state() -> list[int]:
+    """Threads of the unit's processes in uninterruptible sleep."""
+    threads = []
+    for pid in Path(f"/sys/fs/cgroup{show('ControlGroup')}/cgroup.procs").read_text().split():
+        threads += [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [thread for thread in threads if process_state(thread) == "D"]
+
+
+@check
+def the_unit_starts_and_says_that_it_is_ready():
+    begin = time.monotonic()
+    try:
+        sh("systemctl start ibmon", timeout=START_LIMIT)
+    except RuntimeError as error:
+        raise AssertionError(f"{error}\n{journal()}") from None
+    taken = time.monotonic() - begin
+    assert show("ActiveState") == "active"
+    assert show("Type") == "notify"
+    assert serves(), "READY=1 was sent before the exporter answered"
+    return f"{taken:.1f} s"
+
+
+@check
+def it_runs_as_its_own_user_and_tells_a_status():
+    status = Path(f"/proc/{show('MainPID')}/status").read_text()
+    uid = int(re.search(r"^Uid:\t(\d+)", status, re.MULTILINE)[1])
+    assert uid not in {0, 65534}, uid
+    assert int(re.search(r"^CapEff:\t(\w+)", status, re.MULTILINE)[1], 16) == 0, "it has capabilities"
+    assert show("StatusText"), "no STATUS= was sent"
+    assert "Traceback" not in journal()
+    return show("StatusText")
+
+
+@check
+def it_exports_the_kernel_s_devices_under_the_unit_s_restrictions():
+    metrics = scrape()
+    assert {"rxe0", "mlx5_0", "mlx5_1"} <= metrics.devices("ibmon_port_state")
+    assert metrics.value("ibmon_port_state", device="mlx5_0", port="1") == 4
+    assert metrics.value("ibmon_port_symbol_error_total", device="mlx5_0", port="1") == 0
+
+
+@check
+def a_device_appears_within_3_s_by_udev():
+    mock("add hot0 1")
+    added = eventually(lambda: "hot0" in scrape().devices("ibmon_port_state"), within=3, what="hot0 is exported")
+    mock("del hot0")
+    deleted = eventually(lambda: "hot0" not in scrape().devices("ibmon_port_state"), within=3, what="hot0 is gone")
+    return f"added {added:.2f} s, deleted {deleted:.2f} s"
+
+
+@check
+def the_watchdog_is_fed():
+    time.sleep(WATCHDOG * 1.5)
+    assert show("NRestarts") == "0", journal()
+    assert show("ActiveState") == "active"
+
+
+@check
+def a_stopped_loop_is_restarted_by_the_watchdog():
+    pid = int(show("MainPID"))
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: show("NRestarts") == "1", within=WATCHDOG + START_LIMIT, what="one restart")
+    eventually(serves, within=START_LIMIT, what="it serves again")
+    assert int(show("MainPID")) != pid
+    assert "Watchdog timeout" in journal()
+
+
+@check
+def a_stop_takes_less_than_2_s_and_is_clean():
+    eventually(lambda: show("ActiveState") == "active", within=START_LIMIT, what="it is active")
+    begin = time.monotonic()
+    sh("systemctl stop ibmon")
+    taken = time.monotonic() - begin
+    assert show("Result") == "success"
+    assert taken < 2, taken
+    sh("systemctl start ibmon", timeout=START_LIMIT)
+    return f"{taken:.2f} s"
+
+
+@check
+def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
+    """The last: the device hangs until the guest ends."""
+    mock("mlx5_1 1 delay_ms 90000")
+    eventually(in_d_state, within=15, what="a thread in D state")
+    begin = time.monotonic()
+    sh("systemctl restart --no-block ibmon")
+    old = show("MainPID")
+    eventually(lambda: show("MainPID") not in {"0", old} and serves(), within=10, what=lambda: journal()[-2000:])
+    taken = time.monotonic() - begin
+    assert scrape().value("ibmon_port_state", device="mlx5_0", port="1") == 4
+    return f"{taken:.2f} s"
+
+
+@check
+def the_successor_asks_the_hung_device_nothing_more():
+    time.sleep(6)  # more than one state interval
+    assert not in_d_state()
+    metrics = scrape()
+    assert metrics.value("ibmon_device_stalled", device="mlx5_1") == 1
+    assert metrics.value("ibmon_port_state", device="mlx5_0", port="1") == 4
+
+
+if __name__ == "__main__":
+    rxe_pair("up")
+    mock("add mlx5_0 1", "add mlx5_1 1")
+    prepare()
+    run_checks()
+    print(journal()[-8000:])
