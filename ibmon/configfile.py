@@ -1,0 +1,187 @@
+"""Loading the configuration: which files, laid over one another how, checked, and where each value came from.
+
+The only place that opens configuration files for the daemon and the commands. What the keys are is
+`ibmon/config.py` and `ibmon/configkeys.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from ibmon.config import Config
+from ibmon.configbuild import Builder, by_place
+from ibmon.configkeys import RULE_KEYS
+from ibmon.configtree import ConfigError, Table, merge, parse, read
+from ibmon.health.rules import RULE_BY_ID
+from ibmon.model import Mode
+
+__all__ = ["CONF_D", "DEFAULT_FILE", "RULE_KEYS", "ConfigError", "Loaded", "config_hash", "load", "loads"]
+
+DEFAULT_FILE = Path("/etc/ibmon/ibmon.toml")
+CONF_D = Path("/etc/ibmon/conf.d")
+
+
+class Loaded(NamedTuple):
+    """A valid configuration.
+
+    Attributes:
+        config: the values.
+        origins: by dotted key (``action.mode``, ``port[0].match``) either ``default`` or ``FILE:LINE``.
+        warnings: lines for people; nothing that stops a start.
+        hash: the first 12 hex digits of the SHA-256 of the effective configuration; equal for equal behaviour.
+        files: what was read, in order.
+    """
+
+    config: Config
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    hash: str
+    files: tuple[Path, ...]
+
+
+def load(path: Path | None = None, conf_d: Path | None = None, *, host: bool = True) -> Loaded:
+    """Read, merge and check the configuration.
+
+    With `path` None the default file is read where it exists, and with it the files of `conf_d` (or of its default
+    place) in byte order of their names. A `path` that is given must exist, and stands alone unless `conf_d` is given
+    too. With `host` false nothing of this host is looked at beyond the files themselves (for replays).
+
+    Raises:
+        ConfigError: a file cannot be read or its content cannot be used; it lists all problems.
+    """
+    files: list[Path] = []
+    root = Table({}, "default")
+    problems: list[str] = []
+    for file, required in _candidates(path, conf_d):
+        try:
+            root = merge(root, read(file))
+        except FileNotFoundError:
+            if required:
+                problems.append(f"{file}: no such file; `ibmon config example` prints one to start from")
+            continue
+        except ConfigError as error:
+            problems.extend(error.problems)
+            continue
+        files.append(file)
+    return _finish(root, tuple(files), problems, host=host)
+
+
+def loads(text: str, name: str = "text", *, host: bool = False) -> Loaded:
+    """The configuration that a text holds; as `load`."""
+    return _finish(parse(text, name), (), [], host=host)
+
+
+def _finish(root: Table, files: tuple[Path, ...], problems: list[str], *, host: bool) -> Loaded:
+    builder = Builder()
+    config = builder.build(root)
+    problems = [*problems, *sorted(builder.problems, key=by_place)]
+    if not problems:
+        problems.extend(_contradictions(config))
+    if problems:
+        raise ConfigError(problems)
+    warnings = [*_doubts(config), *(_host_doubts(config) if host else ())]
+    return Loaded(config, builder.origins, tuple(warnings), config_hash(config), files)
+
+
+def _candidates(path: Path | None, conf_d: Path | None) -> Iterator[tuple[Path, bool]]:
+    if path is None:
+        yield DEFAULT_FILE, False
+        conf_d = conf_d or CONF_D
+    else:
+        yield path, True
+    if conf_d is not None:
+        try:
+            found = sorted(conf_d.iterdir(), key=lambda p: p.name.encode())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise ConfigError([f"{conf_d}: {error.strerror}"]) from error
+        yield from ((p, True) for p in found if p.suffix == ".toml" and not p.name.startswith("."))
+
+
+def config_hash(config: Config) -> str:
+    """The short hash of a configuration's values; comments, order and written defaults do not change it."""
+    return hashlib.sha256(msgspec.json.encode(config, order="deterministic")).hexdigest()[:12]
+
+
+# ---------------------------------------------------------------------------------------------- beyond single values
+
+
+def _contradictions(config: Config) -> Iterator[str]:
+    """What each value allows and all together do not."""
+    exporter = config.exporter
+    if bool(exporter.tls_cert) != bool(exporter.tls_key):
+        missing = "tls_key" if exporter.tls_cert else "tls_cert"
+        yield f"exporter.{missing} is missing: a certificate and its key are given together"
+    if exporter.client_ca and not exporter.tls_cert:
+        yield "exporter.client_ca needs tls_cert and tls_key: only HTTPS has client certificates"
+    for number, webhook in enumerate(config.webhook):
+        if not webhook.secret_file:
+            yield f"webhook[{number}].secret_file is missing: every message is signed; name a file that holds the key"
+    for key, name in (
+        ("action.stop_file", config.action.stop_file),
+        ("state.directory", config.state.directory),
+        ("state.runtime_directory", config.state.runtime_directory),
+    ):
+        if not name:
+            yield f"{key} is empty; leave it out to have its default"
+    if not config.devices.include:
+        yield 'devices.include is empty, so no device is left; write ["*"] for all'
+
+
+def _doubts(config: Config) -> Iterator[str]:
+    """What is allowed and perhaps not meant."""
+    if config.action.mode is Mode.DRAIN and config.action.scheduler == "none":
+        yield 'action.mode is "drain" with action.scheduler = "none": nothing will be drained; name the scheduler'
+    if config.inventory.mode == "declared" and not config.port:
+        yield 'inventory.mode is "declared" and there is no [[port]]: no port is judged'
+    for number, port in enumerate(config.port):
+        if port.count is not None and not set("*?") & set(port.match):
+            yield f"port[{number}].count has no effect: {port.match} stands for every port it can mean; use * or ?"
+    for rule, set_ in config.rules.items():
+        if rule not in RULE_BY_ID:
+            yield f"rules.{rule} has no effect: this version does not judge that rule"
+        elif set_.alert_hold is not None and set_.hold is not None and set_.alert_hold > set_.hold:
+            yield f"rules.{rule}.alert_hold is above hold: it alerts when hold is over; lower it"
+    listen = config.exporter.listen
+    if config.exporter.basic_auth_file and not config.exporter.tls_cert and not _loopback(listen):
+        yield f"exporter.basic_auth_file without tls_cert: passwords cross the network in clear at {listen}"
+
+
+def _loopback(listen: str) -> bool:
+    host = listen.rpartition(":")[0]
+    return host in {"localhost", "[::1]"} or host.startswith("127.")
+
+
+def _host_doubts(config: Config) -> Iterator[str]:
+    """What this host's files say against the configuration."""
+    exporter = config.exporter
+    named = {
+        "exporter.tls_cert": exporter.tls_cert,
+        "exporter.tls_key": exporter.tls_key,
+        "exporter.client_ca": exporter.client_ca,
+        "exporter.basic_auth_file": exporter.basic_auth_file,
+        **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
+    }
+    secret = ("tls_key", "basic_auth_file", "secret_file")
+    for key, name in named.items():
+        if name:
+            yield from _file_doubts(key, Path(name), secret=key.endswith(secret))
+
+
+def _file_doubts(key: str, path: Path, *, secret: bool) -> Iterator[str]:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        yield f"{key}: {path}: {error.strerror}"
+        return
+    if stat.S_ISDIR(mode):
+        yield f"{key}: {path} is a directory"
+    elif secret and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield f"{key}: {path} can be opened by others than its owner; chmod 600 {path}"

@@ -1,0 +1,293 @@
+"""The table of configuration keys: how each is written, what it means, what it may hold.
+
+Data only. What the keys are called and their defaults belong to `ibmon/config.py`; a test holds the two equal.
+Reading, the commented example and docs/configuration.md are all made from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from ibmon.model import Mode, Role
+
+
+class Kind(Enum):
+    """How a value is written in the file."""
+
+    NAME = "name"  # text without white space
+    FILE = "file"  # an absolute path, or empty
+    TEXTS = "list of texts"
+    PATTERNS = "list of device patterns"
+    MATCH = "port"  # of the inventory: also by GUID or PCI address
+    PORTS = "port pattern"  # device/port only
+    URL = "URL"
+    LISTEN = "address"
+    CHOICE = "choice"
+    CHOICES = "list of choices"
+    FLAG = "true or false"
+    DURATION = "duration"
+    SHARE = "share"
+    NUMBER = "number"
+    WHOLE = "whole number"
+
+
+class Key(NamedTuple):
+    """One key. `example` is TOML as a person would write it; `above` bounds a number or duration from below.
+
+    `least` is inclusive, `above` exclusive; `later` are choices that other versions know and this one does not.
+    """
+
+    kind: Kind
+    help: str
+    example: str
+    choices: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    least: float | None = None
+    above: float | None = None
+
+
+MODES = tuple(m.value for m in Mode)
+ROLES = tuple(r.value for r in Role)
+
+RULES = (
+    "port-down",
+    "port-init",
+    "rate-low",
+    "device-missing",
+    "all-devices-missing",
+    "link-flap",
+    "flap-storm",
+    "long-outage",
+    "symbol-errors",
+    "gross-errors",
+    "link-recovery",
+    "receive-errors",
+    "link-integrity",
+    "transmit-discards",
+    "roce-crc",
+    "pause-storm",
+    "gid-missing",
+    "retransmits",
+    "qp-broken",
+    "pcie-degraded",
+    "driver-fault",
+    "module-temperature",
+    "pkey-missing",
+    "chardev-missing",
+    "repeat-offender",
+    "fabric-event",
+    "counter-saturated",
+    "device-stalled",
+    "monitor-blind",
+)
+"""Every rule id of the file format; a version judges those that stand in its rule table."""
+
+_STATE_LIKE = ("enabled", "alert_hold", "hold", "recover", "action")
+_COUNT_LIKE = (*_STATE_LIKE, "window", "warning", "critical")
+_ERRORS = (*_COUNT_LIKE, "warning_per_hour", "critical_per_hour")
+
+COUNT_RULES = frozenset(
+    {
+        "link-flap",
+        "flap-storm",
+        "long-outage",
+        "pause-storm",
+        "qp-broken",
+        "driver-fault",
+        "module-temperature",
+        "repeat-offender",
+        "fabric-event",
+    }
+)
+ERROR_RULES = frozenset(
+    {
+        "gross-errors",
+        "link-integrity",
+        "link-recovery",
+        "receive-errors",
+        "retransmits",
+        "roce-crc",
+        "symbol-errors",
+        "transmit-discards",
+    }
+)
+
+
+def _rule_keys(rule: str) -> tuple[str, ...]:
+    if rule in ERROR_RULES:
+        return _ERRORS
+    if rule in COUNT_RULES:
+        return _COUNT_LIKE
+    return (*_STATE_LIKE, "polls") if rule == "monitor-blind" else _STATE_LIKE
+
+
+RULE_KEYS: Mapping[str, tuple[str, ...]] = {rule: _rule_keys(rule) for rule in RULES}
+"""The keys that a rule has. What a rule has not is refused, so that no setting is silently without effect."""
+
+LATER_SECTIONS: Mapping[str, str] = {
+    "controller": "[controller]",
+    "alertmanager": "[[alertmanager]]",
+}
+"""Sections of the file format that belong to features which this version does not have."""
+
+_LIMIT_HELP = "a number in the rule's unit; for error rules a bit error ratio"
+_RULE: Mapping[str, Key] = {
+    "enabled": Key(Kind.FLAG, "whether the rule is judged at all", "true"),
+    "alert_hold": Key(Kind.DURATION, "how long the fault must last before it alerts", '"30s"'),
+    "hold": Key(Kind.DURATION, "how long the fault must last before it may drain", '"60s"'),
+    "recover": Key(Kind.DURATION, "how long the port must be good before the finding ends", '"10m"'),
+    "window": Key(Kind.DURATION, "over how long occurrences are counted", '"24h"', above=0),
+    "warning": Key(Kind.NUMBER, f"from here on a warning: {_LIMIT_HELP}", "2", least=0),
+    "critical": Key(Kind.NUMBER, f"from here on critical: {_LIMIT_HELP}", "3", least=0),
+    "warning_per_hour": Key(Kind.NUMBER, "instead of `warning`: errors an hour", "10", least=0),
+    "critical_per_hour": Key(Kind.NUMBER, "instead of `critical`: errors an hour", "100", least=0),
+    "polls": Key(Kind.WHOLE, "failed reads of the state in a row until ibmon calls itself blind", "6", least=1),
+    "action": Key(Kind.CHOICE, "the most that the rule may cause", '"drain"', choices=MODES),
+}
+
+SECTIONS: Mapping[str, str] = {
+    "node": "Who this node is.",
+    "sampling": (
+        "How often what is read. Each read of a port file can cost firmware commands on the card: shorter intervals "
+        "see more and cost more."
+    ),
+    "devices": "Which devices ibmon looks at. A device that is left out here is never opened.",
+    "port": (
+        "The ports that this node should have; the first entry that matches a port wins. A name or a [...] class "
+        "stands for every port it can mean, and each is expected; with * or ? only ports that were seen once are, "
+        "unless `count` says how many there must be."
+    ),
+    "inventory": "Where the expectation of ports comes from, and how far it is trusted.",
+    "rules": "What a site changes of a rule, one table a rule: [rules.port-down]. What is left out keeps its default.",
+    "override": "A rule's settings for some ports only, by `match` or by `role`; the first entry that matches wins.",
+    "action": "How far ibmon may go: observe counts what it would do, alert tells people, drain acts.",
+    "action.limits": (
+        "The most that all ibmon daemons together may take from a partition. They are counted at the scheduler, at "
+        "the moment of a drain."
+    ),
+    "slurm": 'How Slurm\'s commands are called (scheduler = "slurm").',
+    "exporter": "Where metrics and the status page are served.",
+    "state": "Where ibmon keeps what must outlive the process.",
+    "webhook": "Receivers of signed messages, one entry each.",
+}
+
+KEYS: Mapping[str, Mapping[str, Key]] = {
+    "node": {
+        "name": Key(Kind.NAME, "the node's name in metrics and messages; empty: the short host name", '"gpu-17"'),
+    },
+    "sampling": {
+        "state_interval": Key(Kind.DURATION, "port states and the list of devices", '"5s"', above=0),
+        "counter_interval": Key(Kind.DURATION, "traffic, link errors and hw_counters", '"10s"', above=0),
+        "slow_interval": Key(Kind.DURATION, "the other counters, rate and physical state", '"60s"', above=0),
+        "read_deadline": Key(Kind.DURATION, "a device that takes longer is called stalled", '"5s"', above=0),
+    },
+    "devices": {
+        "include": Key(Kind.PATTERNS, "shell patterns on the device name", '["mlx5_*"]'),
+        "exclude": Key(Kind.PATTERNS, "shell patterns; they win over `include`", '["mlx5_bond_*"]'),
+    },
+    "port": {
+        "match": Key(
+            Kind.MATCH,
+            "`device/port` with shell patterns, or `guid:...` or `pci:...` with an optional `/port`",
+            '"mlx5_[0-7]/1"',
+        ),
+        "role": Key(Kind.CHOICE, "only compute ports can make the node unfit", '"compute"', choices=ROLES),
+        "rate": Key(Kind.NUMBER, "the rate to expect in Gb/s; left out: the best that was seen", "400", above=0),
+        "rail": Key(Kind.WHOLE, "the rail's number; left out: by PCI address", "0", least=0),
+        "count": Key(Kind.WHOLE, "how many ports the entry must find", "8", least=1),
+    },
+    "inventory": {
+        "mode": Key(
+            Kind.CHOICE,
+            "learn: a port that was ACTIVE once is expected; declared: only what [[port]] names",
+            '"declared"',
+            choices=("learn", "declared"),
+        ),
+        "trust": Key(
+            Kind.CHOICE,
+            "accepted: a port that was only learned alerts and never drains; learned: it may drain",
+            '"accepted"',
+            choices=("accepted", "learned"),
+        ),
+    },
+    "rules": _RULE,
+    "override": {
+        "rule": Key(Kind.CHOICE, "the rule that is changed", '"rate-low"', choices=RULES),
+        "match": Key(Kind.PORTS, "the ports it is changed for, `device/port` with shell patterns", '"mlx5_8/1"'),
+        "role": Key(Kind.CHOICE, "the role it is changed for", '"storage"', choices=ROLES),
+        **_RULE,
+    },
+    "action": {
+        "mode": Key(Kind.CHOICE, "observe, alert or drain", '"drain"', choices=MODES),
+        "scheduler": Key(
+            Kind.CHOICE,
+            "who gives this node its jobs",
+            '"slurm"',
+            choices=("none", "slurm"),
+            later=("kubernetes", "command", "controller"),
+        ),
+        "stop_file": Key(
+            Kind.FILE, "while this file exists ibmon writes nothing to the scheduler", '"/etc/ibmon/STOP"'
+        ),
+        "boot_grace": Key(Kind.DURATION, "no drain until the host has been up for so long", '"10m"'),
+        "auto_release": Key(Kind.FLAG, "whether a node that ibmon drained is given back by itself", "true"),
+        "override_ttl": Key(
+            Kind.DURATION, "how long an operator's resume of a bad node is respected; 0s: not at all", '"24h"'
+        ),
+    },
+    "action.limits": {
+        "max_drained": Key(Kind.SHARE, "share of a partition that ibmon may hold drained", '"2%"'),
+        "min_nodes": Key(
+            Kind.WHOLE,
+            "so many nodes are allowed even where the share is less; if written, in tiny ones too",
+            "2",
+            least=0,
+        ),
+        "new_per_minute": Key(Kind.NUMBER, "new drains a minute in a partition", "1", least=0),
+        "max_unavailable": Key(Kind.SHARE, "no new drain while more than this share is down or drained", '"20%"'),
+        "partitions": Key(
+            Kind.TEXTS,
+            "the partitions that are counted; left out: those of this node that do not hold every node",
+            '["train"]',
+        ),
+    },
+    "slurm": {
+        "node_name": Key(Kind.NAME, "this node's name in Slurm; empty: asked of Slurm", '"gpu-17"'),
+        "directory": Key(Kind.FILE, "where scontrol lies; empty: found by PATH", '"/opt/slurm/bin"'),
+        "timeout": Key(Kind.DURATION, "how long one call may take", '"10s"', above=0),
+    },
+    "exporter": {
+        "listen": Key(Kind.LISTEN, "address and port; no address: all of them", '"127.0.0.1:19315"'),
+        "tls_cert": Key(Kind.FILE, "certificate (PEM) for HTTPS", '"/etc/ibmon/tls.crt"'),
+        "tls_key": Key(Kind.FILE, "its key", '"/etc/ibmon/tls.key"'),
+        "client_ca": Key(Kind.FILE, "clients must show a certificate of this authority", '"/etc/ibmon/ca.crt"'),
+        "basic_auth_file": Key(Kind.FILE, "file of user:password lines", '"/etc/ibmon/users"'),
+        "compat": Key(
+            Kind.CHOICES,
+            "other exporters whose metric names are served too",
+            '["node_exporter"]',
+            choices=("node_exporter",),
+        ),
+    },
+    "state": {
+        "directory": Key(Kind.FILE, "outlives a boot", '"/var/lib/ibmon"'),
+        "runtime_directory": Key(Kind.FILE, "outlives a restart, not a boot", '"/run/ibmon"'),
+    },
+    "webhook": {
+        "url": Key(Kind.URL, "where messages are posted to", '"https://hooks.example.org/ibmon"'),
+        "secret_file": Key(Kind.FILE, "file with the key that messages are signed with", '"/etc/ibmon/webhook.key"'),
+        "events": Key(
+            Kind.CHOICES,
+            "which messages it gets",
+            '["fitness"]',
+            choices=("fitness", "finding"),
+        ),
+    },
+}
+"""Every key by section; `rules` stands for each [rules.NAME]."""
+
+TABLE_ARRAYS = frozenset({"port", "override", "webhook"})
+NOT_IN_FILES = frozenset({"min_nodes_set"})
+"""Fields of `ibmon/config.py` that follow from a file and cannot be written in it."""

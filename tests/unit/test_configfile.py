@@ -1,0 +1,409 @@
+"""Loading: what is accepted, what is refused and in which words, and where values are said to come from."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ibmon.config import Config, LimitsConfig, PortConfig, RuleConfig
+from ibmon.configfile import ConfigError, config_hash, load, loads
+from ibmon.configkeys import KEYS, Key, Kind
+from ibmon.configvalues import duration, duration_text, parse, share, share_text, write
+from ibmon.model import Mode, Role
+
+
+def problems(text):
+    with pytest.raises(ConfigError) as caught:
+        loads(text, "f.toml")
+    return list(caught.value.problems)
+
+
+def test_no_text_is_the_default_configuration():
+    loaded = loads("")
+    assert loaded.config == Config()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0),
+        ("500ms", 0.5),
+        ("5s", 5),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("24h", 86400),
+        ("43200s", 43200),
+        ("1.5s", 1.5),
+        ("2d", 172800),
+    ],
+)
+def test_a_duration_is_read_in_seconds(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("bad", ["", "5", "5 s", "-5s", "s", "5x", "5s!", "1e3s", True, ["5s"], "9" * 400 + "s", "11y"])
+def test_what_is_no_duration_is_refused_with_an_example(bad):
+    with pytest.raises(ValueError):
+        duration(bad)
+
+
+def test_a_bare_number_is_told_its_unit():
+    assert problems("[sampling]\nstate_interval = 5\n") == [
+        'f.toml:2: sampling.state_interval: 5 has no unit; write "5s" if seconds are meant'
+    ]
+
+
+@given(st.integers(min_value=0, max_value=10**10).map(lambda ms: ms / 1000) | st.integers(0, 10**8).map(float))
+def test_a_written_duration_reads_back_equal(seconds):
+    if seconds <= 10 * 365 * 86400:
+        assert duration(duration_text(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "want"), [("2%", 0.02), (0.02, 0.02), ("100%", 1.0), (1, 1.0), (0, 0.0), ("2.5 %", 0.025)]
+)
+def test_a_share_is_read_as_a_part_of_one(value, want):
+    assert share(value) == want
+
+
+@pytest.mark.parametrize("bad", [2, -0.1, "2", "101%", "%", True, float("nan"), "-1%"])
+def test_what_is_no_share_is_refused(bad):
+    with pytest.raises(ValueError):
+        share(bad)
+
+
+@given(st.floats(min_value=0, max_value=1))
+def test_a_written_share_reads_back_equal(value):
+    text = share_text(value)
+    assert share(text if text.endswith("%") else float(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ('[action]\nmoed = "drain"\n', "f.toml:2: unknown key action.moed; did you mean action.mode?"),
+        ('[acton]\nmode = "drain"\n', "f.toml:1: unknown key acton; did you mean action?"),
+        (
+            'mode = "drain"\n',
+            "f.toml:1: unknown key mode outside of a section; did you mean inventory.mode or action.mode?",
+        ),
+        (
+            "[action.limits]\nmin_node = 3\n",
+            "f.toml:2: unknown key action.limits.min_node; did you mean action.limits.min_nodes?",
+        ),
+        (
+            "[action.limits]\nmin_nodes_set = true\n",
+            "f.toml:2: unknown key action.limits.min_nodes_set; did you mean action.limits.min_nodes?",
+        ),
+        ('[rules.port-dwn]\nhold = "1s"\n', "f.toml:1: unknown rule rules.port-dwn; did you mean rules.port-down?"),
+        (
+            '[rules.port-down]\nhodl = "1s"\n',
+            "f.toml:2: unknown key rules.port-down.hodl; did you mean rules.port-down.hold?",
+        ),
+        ('[action]\nmode = "drian"\n', 'f.toml:2: action.mode: "drian" is not known; did you mean "drain"?'),
+        ("[action]\nmode = 3\n", "f.toml:2: action.mode: 3 is no text; put it in quotes"),
+        (
+            '[action]\nauto_release = "yes"\n',
+            'f.toml:2: action.auto_release: "yes" is neither true nor false; write true or false, without quotes',
+        ),
+        (
+            '[action]\nscheduler = "kubernetes"\n',
+            'f.toml:2: action.scheduler: "kubernetes" is not available in this version; choose "none" or "slurm"',
+        ),
+        ('[devices]\ninclude = "mlx5_*"\n', 'f.toml:2: devices.include: "mlx5_*" is no list; write it like ["mlx5_*"]'),
+        ("[action.limits]\nmin_nodes = 2.5\n", "f.toml:2: action.limits.min_nodes: 2.5 is no whole number"),
+        ("[controller]\n", "f.toml:1: [controller] is not available in this version; remove it"),
+        ("[[alertmanager]]\n", "f.toml:1: [[alertmanager]] is not available in this version; remove it"),
+        ('[port]\nmatch = "mlx5_0/1"\n', "f.toml:1: port is a list of tables; write [[port]] with two brackets"),
+        ("action = 5\n", "f.toml:1: action is a table; write [action] on a line of its own and its keys below"),
+        (
+            "[action]\n[action.mode]\n",
+            'f.toml:2: action.mode: a table stands where a value belongs; write mode = "drain"',
+        ),
+        ("[[port]]\nrate = 400\n", 'f.toml:1: [[port]] has no match; write match = "mlx5_[0-7]/1"'),
+        (
+            "[rules]\nport-down = 3\n",
+            "f.toml:2: rules.port-down is a table; write [rules.port-down] and its keys below",
+        ),
+        ("rules = 3\n", "f.toml:1: rules is a table of tables; write [rules.port-down] and its keys below"),
+        (
+            '[[override]]\nrule = "rate-low"\naction = "alert"\n',
+            "f.toml:1: [[override]] names neither match nor role; for all ports write [rules.rate-low]",
+        ),
+        (
+            "[rules.symbol-errors]\nwarning = 5e-15\nwarning_per_hour = 3\n",
+            "f.toml:3: rules.symbol-errors: warning and warning_per_hour say the same twice; keep one of them",
+        ),
+        (
+            "[rules.link-flap]\nwarning = 4\ncritical = 3\n",
+            "f.toml:2: rules.link-flap.warning is above critical: it would never come first; lower it",
+        ),
+        ("[action\n", "f.toml:1: not valid TOML: Expected ']' at the end of a table declaration"),
+        (
+            '[sampling]\nslow_interval = "0s"\n',
+            'f.toml:2: sampling.slow_interval: "0s" is not more than 0; write it like "60s"',
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_what_to_write(text, want):
+    assert problems(text) == [want]
+
+
+def test_all_problems_are_listed_in_the_order_of_the_file():
+    text = '[rules.port-dwn]\n[action]\nmode = "x"\n[sampling]\nstate_interval = 5\nzzz = 1\n'
+    assert [p.split(": ")[0] for p in problems(text)] == ["f.toml:1", "f.toml:3", "f.toml:5", "f.toml:6"]
+
+
+@pytest.mark.parametrize(
+    "rule_and_key", ["port-down.window", "port-down.warning", "link-flap.polls", "link-flap.warning_per_hour"]
+)
+def test_a_key_that_a_rule_has_not_is_refused(rule_and_key):
+    rule, key = rule_and_key.split(".")
+    for text in (f"[rules.{rule}]\n{key} = 1\n", f'[[override]]\nrole = "storage"\nrule = "{rule}"\n{key} = 1\n'):
+        (line, *_) = [p for p in problems(text) if f"has no {key}" in p]
+        assert f"the rule {rule} has no {key}; it has enabled, alert_hold" in line
+
+
+@pytest.mark.parametrize(
+    "rule", ["port-down", "all-devices-missing", "monitor-blind", "device-stalled", "symbol-errors"]
+)
+def test_every_rule_takes_holds_and_an_action(rule):
+    text = f'[rules.{rule}]\nenabled = true\nalert_hold = "0s"\nhold = "60s"\nrecover = "30m"\naction = "drain"\n'
+    want = RuleConfig(enabled=True, alert_hold=0, hold=60, recover=1800, action=Mode.DRAIN)
+    assert loads(text).config.rules == {rule: want}
+
+
+def test_a_rule_table_without_keys_changes_nothing():
+    assert config_hash(loads("[rules.port-down]\n").config) == config_hash(Config())
+
+
+def test_limits_know_whether_min_nodes_was_written():
+    assert loads("[action.limits]\nmin_nodes = 2\n").config.action.limits == LimitsConfig(min_nodes_set=True)
+    assert not loads('[action.limits]\nmax_drained = "3%"\n').config.action.limits.min_nodes_set
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "mlx5_0/1",
+        "mlx5_[0-7]/1",
+        "mlx5_*/?",
+        "ibp3s0/[12]",
+        "guid:a088:c203:00aa:bbcc",
+        "pci:0000:1a:00.0",
+        "pci:0000:1a:00.0/2",
+    ],
+)
+def test_a_port_pattern_is_accepted(match):
+    assert loads(f'[[port]]\nmatch = "{match}"\nrate = 400\nrole = "storage"\n').config.port == (
+        PortConfig(match=match, rate=400, role=Role.STORAGE),
+    )
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "mlx5_0",
+        "mlx5_0/",
+        "/1",
+        "mlx5_0/one",
+        "mlx5_[0/1",
+        "mlx5_[7-0]/1",
+        "guid:xyz",
+        "pci:1a:00.0",
+        "",
+        "a/b/1",
+        "mlx5_[0-9][0-9][0-9][0-9]/1",
+        "mlx5_0/1-2",
+    ],
+)
+def test_a_pattern_that_names_no_port_is_refused(match):
+    (line,) = problems(f'[[port]]\nmatch = "{match}"\n')
+    assert line.startswith("f.toml:2: port[0].match: ")
+
+
+def test_a_device_pattern_with_a_port_is_told_how_to_ignore_a_port():
+    (line,) = problems('[devices]\nexclude = ["mlx5_0/1"]\n')
+    assert '[[port]] with role = "ignored"' in line
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h/x", "https://", "hooks", "https://u:p@h/x", "http://h:99999/", "https://a b/"]
+)
+def test_a_webhook_needs_a_plain_web_address(url):
+    assert problems(f'[[webhook]]\nurl = "{url}"\nsecret_file = "/k"\n')
+
+
+def test_a_webhook_without_a_key_is_refused():
+    (line,) = problems('[[webhook]]\nurl = "https://h/x"\n')
+    assert line.startswith("webhook[0].secret_file is missing")
+
+
+@pytest.mark.parametrize("listen", [":19315", "127.0.0.1:19315", "[::1]:0", "node.example:1", "[fe80::1%eth0]:19315"])
+def test_an_address_to_listen_at_is_accepted(listen):
+    assert loads(f'[exporter]\nlisten = "{listen}"\n').config.exporter.listen == listen
+
+
+@pytest.mark.parametrize("listen", ["19315", ":", "::1:19315", ":70000", "http://h:1", "", "host"])
+def test_what_is_no_address_is_refused(listen):
+    assert problems(f'[exporter]\nlisten = "{listen}"\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ('[action]\nmode = "drain"\n', "nothing will be drained"),
+        ('[inventory]\nmode = "declared"\n', "no port is judged"),
+        ('[[port]]\nmatch = "mlx5_0/1"\ncount = 2\n', "port[0].count has no effect"),
+        ('[exporter]\nbasic_auth_file = "/x"\n', "in clear"),
+        ('[rules.port-down]\nalert_hold = "2m"\nhold = "1m"\n', "alert_hold is above hold"),
+    ],
+)
+def test_what_may_not_be_meant_is_a_warning(text, want):
+    (warning,) = loads(text).warnings
+    assert want in warning
+
+
+def test_the_settings_of_the_field_cases_load():
+    text = """
+[action]
+mode = "drain"
+scheduler = "none"
+boot_grace = "0s"
+auto_release = true
+[action.limits]
+max_drained = "100%"
+min_nodes = 1000
+new_per_minute = 1000
+[sampling]
+state_interval = "10s"
+[[port]]
+match = "mlx5_0/1"
+role = "compute"
+rate = 400
+[rules.link-flap]
+warning = 1
+critical = 3
+window = "43200s"
+recover = "1800s"
+action = "drain"
+[rules.symbol-errors]
+warning_per_hour = 120
+critical_per_hour = 120
+window = "1h"
+hold = "120s"
+action = "drain"
+[rules.monitor-blind]
+polls = 6
+"""
+    config = loads(text).config
+    assert config.action.limits == LimitsConfig(
+        max_drained=1.0, min_nodes=1000, new_per_minute=1000, min_nodes_set=True
+    )
+    assert config.rules["link-flap"] == RuleConfig(warning=1, critical=3, window=43200, recover=1800, action=Mode.DRAIN)
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def test_later_files_replace_values_and_append_entries(tmp_path):
+    main = tmp_path / "ibmon.toml"
+    main.write_text('[action]\nmode = "observe"\nboot_grace = "1m"\n[[port]]\nmatch = "a/1"\n')
+    conf_d = tmp_path / "conf.d"
+    conf_d.mkdir()
+    (conf_d / "20.toml").write_text('[action]\nmode = "drain"\nscheduler = "slurm"\n')
+    (conf_d / "10.toml").write_text('[action]\nmode = "alert"\n[[port]]\nmatch = "b/1"\n')
+    (conf_d / "notes.txt").write_text("not read")
+    (conf_d / ".hidden.toml").write_text("not read")
+    loaded = load(main, conf_d)
+    assert (loaded.config.action.mode, loaded.config.action.boot_grace) == (Mode.DRAIN, 60)
+    assert [p.match for p in loaded.config.port] == ["a/1", "b/1"]
+    assert loaded.files == (main, conf_d / "10.toml", conf_d / "20.toml")
+    assert loaded.origins["action.mode"] == f"{conf_d}/20.toml:2"
+    assert loaded.origins["action.boot_grace"] == f"{main}:3"
+    assert loaded.origins["port[1].match"] == f"{conf_d}/10.toml:4"
+    assert loaded.origins["state.directory"] == "default"
+
+
+def test_a_missing_default_file_means_defaults(tmp_path, monkeypatch):
+    monkeypatch.setattr("ibmon.configfile.DEFAULT_FILE", tmp_path / "none.toml")
+    loaded = load(None, tmp_path / "none.d")
+    assert (loaded.config, loaded.files) == (Config(), ())
+
+
+def test_a_missing_file_that_was_named_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.toml: no such file"):
+        load(tmp_path / "none.toml")
+
+
+def test_a_named_file_stands_alone(tmp_path, monkeypatch):
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "x.toml").write_text('[node]\nname = "other"\n')
+    monkeypatch.setattr("ibmon.configfile.CONF_D", tmp_path / "conf.d")
+    (tmp_path / "a.toml").write_text("")
+    assert load(tmp_path / "a.toml").config.node.name == ""
+
+
+def test_problems_of_several_files_come_together(tmp_path):
+    (tmp_path / "a.toml").write_text("[action\n")
+    conf_d = tmp_path / "d"
+    conf_d.mkdir()
+    (conf_d / "b.toml").write_bytes(b'[node]\nname = "\xff"\n')
+    (conf_d / "c.toml").write_text("x = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "a.toml", conf_d)
+    assert [p.rpartition("/")[2].split(": ")[0] for p in caught.value.problems] == ["a.toml:1", "b.toml:2", "c.toml:1"]
+
+
+def test_a_directory_in_place_of_a_file_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load(tmp_path)
+
+
+def test_a_key_file_that_others_can_read_is_a_warning(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("whsec_x")
+    key.chmod(0o644)
+    text = f'[[webhook]]\nurl = "https://h/x"\nsecret_file = "{key}"\n'
+    assert loads(text).warnings == ()  # a replay looks at nothing of the host
+    (warning,) = loads(text, host=True).warnings
+    assert f"chmod 600 {key}" in warning
+    key.chmod(0o600)
+    assert loads(text, host=True).warnings == ()
+    key.unlink()
+    assert "No such file" in loads(text, host=True).warnings[0]
+
+
+def test_the_hash_follows_the_values_and_not_their_spelling():
+    base = config_hash(Config())
+    assert len(base) == 12
+    assert loads('[sampling]\nslow_interval = "1m"\n[action]\nmode = "observe"\n').hash == base
+    assert loads('[sampling]\nslow_interval = "61s"\n').hash != base
+
+
+def test_the_hash_does_not_follow_the_order_of_rules():
+    a = '[rules.port-down]\nhold = "1m"\n'
+    b = '[rules.rate-low]\nhold = "2m"\n'
+    assert loads(a + b).hash == loads(b + a).hash
+
+
+_ODD = st.recursive(
+    st.booleans() | st.integers() | st.floats() | st.text(), lambda s: st.lists(s, max_size=3), max_leaves=4
+)
+
+
+@given(st.sampled_from([(section, key) for section, keys in KEYS.items() for key in keys]), _ODD)
+def test_no_value_breaks_the_reader(place, value):
+    key: Key = KEYS[place[0]][place[1]]
+    try:
+        found = parse(key, value)
+    except ValueError as error:
+        text = str(error)
+    else:
+        text = write(key, found)
+    assert text.isprintable()
+
+
+def test_every_kind_of_key_is_used():
+    assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(Kind)
