@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ibmon.config import Config
-from ibmon.model import BlockCode, Device, Intent, Listing, NodeView, Ownership, Reading, Tier
+from ibmon.model import BlockCode, Device, Finding, Intent, Listing, NodeView, Ownership, Reading, Tier
 
 # ---------------------------------------------------------------------------------------------- events
 
@@ -43,19 +43,6 @@ class Hotplug(msgspec.Struct, frozen=True):
     """The kernel added, removed or renamed an RDMA device."""
 
 
-class KernelLine(msgspec.Struct, frozen=True):
-    """One line of the kernel log."""
-
-    text: str
-
-
-class SchedulerSaw(msgspec.Struct, frozen=True):
-    """What the scheduler shows of this node, or why it could not be read."""
-
-    view: NodeView | None
-    error: str | None = None
-
-
 class EffectDone(msgspec.Struct, frozen=True):
     """How a Drain or Release ended.
 
@@ -71,14 +58,6 @@ class EffectDone(msgspec.Struct, frozen=True):
     view: NodeView | None = None
 
 
-class Person(msgspec.Struct, frozen=True):
-    """Somebody asked for something on the control socket or by a signal."""
-
-    action: str
-    arguments: dict[str, Any]
-    user: str
-
-
 class StopFile(msgspec.Struct, frozen=True):
     """The stop file appeared or went away."""
 
@@ -91,19 +70,7 @@ class Reloaded(msgspec.Struct, frozen=True):
     config: Config
 
 
-Event: TypeAlias = (
-    ListingDone
-    | Discovered
-    | ReadDone
-    | Tick
-    | Hotplug
-    | KernelLine
-    | SchedulerSaw
-    | EffectDone
-    | Person
-    | StopFile
-    | Reloaded
-)
+Event: TypeAlias = ListingDone | Discovered | ReadDone | Tick | Hotplug | EffectDone | StopFile | Reloaded
 
 # --------------------------------------------------------------------------------------------- effects
 
@@ -140,10 +107,6 @@ class Forget(msgspec.Struct, frozen=True):
     device: str
 
 
-class Observe(msgspec.Struct, frozen=True):
-    """Read this node's state at the scheduler."""
-
-
 class Drain(msgspec.Struct, frozen=True):
     """Drain this node, after all gates have been read again."""
 
@@ -167,7 +130,7 @@ class Send(msgspec.Struct, frozen=True):
 class Alerts(msgspec.Struct, frozen=True):
     """The set of alerts that should be firing now, whole (desired state, not a change)."""
 
-    firing: tuple[Any, ...]
+    firing: tuple[Finding, ...]
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -184,6 +147,4 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect: TypeAlias = (
-    ReadListing | Discover | Read | Abandon | Forget | Observe | Drain | Release | Send | Alerts | Save | Log
-)
+Effect: TypeAlias = ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Send | Alerts | Save | Log

@@ -353,6 +353,7 @@ class Finding(msgspec.Struct, frozen=True):
     recovering: bool = False
     alerts: bool = True
     drains: bool = False
+    trusted: bool = True
 
     @property
     def subject(self) -> str:

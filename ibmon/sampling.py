@@ -128,7 +128,7 @@ class Sampler:
         self.discovering[name] = now
         return Discover(name, self.generation)
 
-    def extra(self, name: str, columns: tuple[int, ...], now: float) -> list[Effect]:
+    def out_of_turn(self, name: str, columns: tuple[int, ...], now: float) -> list[Effect]:
         """A read out of turn (`rate` at once when `state` changed), unless one is out already."""
         schedule = self.devices.get(name)
         if schedule is None or schedule.outstanding is not None or not columns:

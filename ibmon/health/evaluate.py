@@ -82,7 +82,7 @@ def _bad(
         # The same fault again: what was reached stays, a warning's hold starts anew.
         held = episode.held if episode.severity == "critical" else 0.0
         episode = msgspec.structs.replace(episode, recovering=False, elapsed=held, held=held)
-    else:
+    elif episode.severity != "critical":  # beyond the hold nothing depends on the time any more
         elapsed = episode.elapsed + observed_for
         episode = msgspec.structs.replace(episode, elapsed=elapsed, held=elapsed)
     return msgspec.structs.replace(episode, observed=observed, limit=limit, words=words)

@@ -1,0 +1,99 @@
+"""What changed since it was last told: findings, alerts, fitness. Pure.
+
+Keys are (rule, device, port, counter); numbers that move with time are no change. In observe mode nothing leaves the
+node but metrics and events, so Send and Alerts are made in the other modes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ibmon.messages import Alerts, Effect, Log, Send
+from ibmon.model import Finding, Mode, NodeFitness, Now
+
+Key = tuple[str, str, int, str]
+
+
+def log(level: Literal["info", "warning", "error"], event: str, **fields: Any) -> Log:
+    """A change of state for the log and the history; fields that are None are left out."""
+    return Log(level, event, {k: v for k, v in fields.items() if v is not None})
+
+
+class Announcer:
+    """Remembers what was told. A restart tells nothing again: it begins from the stored findings and fitness."""
+
+    def __init__(self, node: str, fitness: NodeFitness, findings: Iterable[Finding]) -> None:
+        self.node = node
+        self.fitness = fitness
+        self._told: dict[Key, tuple[str, bool]] = {_key(f): _state(f) for f in findings}
+        self._firing: dict[Key, str] | None = None
+
+    def tell(
+        self, findings: tuple[Finding, ...], fitness: NodeFitness, why: str, mode: Mode, now: Now, *, settled: bool
+    ) -> list[Effect]:
+        """The effects that say what is new. Until `settled` (everything was read once) unknown is not news."""
+        out = self._findings(findings)
+        if fitness is not NodeFitness.UNKNOWN or settled:
+            out.extend(self._fitness(findings, fitness, why, now))
+        if mode.rank < Mode.ALERT.rank:
+            out = [effect for effect in out if not isinstance(effect, Send)]
+        return [*out, *self._alerts(findings if mode.rank >= Mode.ALERT.rank else ())]
+
+    def _findings(self, findings: tuple[Finding, ...]) -> list[Effect]:
+        out: list[Effect] = []
+        current = {_key(f): f for f in findings}
+        for key, f in current.items():
+            if self._told.get(key) == _state(f):
+                continue
+            out.append(
+                log(
+                    "warning",
+                    "finding",
+                    rule=f.rule,
+                    port=f.subject,
+                    severity=f.severity.value,
+                    recovering=f.recovering or None,
+                    observed=f.observed,
+                    limit=f.limit,
+                )
+            )
+            out.append(Send("finding", f"{f.rule} {f.subject}", {"state": "open", "finding": f}))
+        for rule, device, port, counter in self._told.keys() - current.keys():
+            subject = f"{device}/{port}" if port else device
+            out.append(log("info", "finding-cleared", rule=rule, port=subject, counter=counter or None))
+            cleared = {"rule": rule, "device": device, "port": port, "counter": counter}
+            out.append(Send("finding", f"{rule} {subject}", {"state": "cleared", "finding": cleared}))
+        self._told = {key: _state(f) for key, f in current.items()}
+        return out
+
+    def _fitness(self, findings: tuple[Finding, ...], fitness: NodeFitness, why: str, now: Now) -> list[Effect]:
+        if fitness is self.fitness:
+            return []
+        before, self.fitness = self.fitness, fitness
+        well = fitness in (NodeFitness.FIT, NodeFitness.WATCH)
+        body = {
+            "fitness": fitness.value,
+            "previous": before.value,
+            "why": why,
+            "since": now.wall,
+            "findings": list(findings),
+        }
+        line = log("info" if well else "warning", "fitness", fitness=fitness.value, was=before.value, why=why or None)
+        return [line, Send("fitness", self.node, body)]
+
+    def _alerts(self, findings: tuple[Finding, ...]) -> list[Effect]:
+        firing = tuple(f for f in findings if f.alerts)
+        now = {_key(f): f.severity.value for f in firing}
+        if now == (self._firing or {}):
+            return []
+        self._firing = now
+        return [Alerts(firing)]
+
+
+def _key(finding: Finding) -> Key:
+    return (finding.rule, finding.device, finding.port, finding.counter)
+
+
+def _state(finding: Finding) -> tuple[str, bool]:
+    return (finding.severity.value, finding.recovering)

@@ -1,0 +1,219 @@
+"""From findings to what is wanted of the scheduler, and when to ask again. Pure; the engine owns one `DrainDesk`.
+
+Level, not edge: while a drain is wanted it is asked for again and again (every five minutes once it stands), and
+`reconcile` finds out what is true. What it answers moves this desk; nothing here assumes that a request worked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+
+from ibmon.config import ActionConfig
+from ibmon.drain.policy import reason_text
+from ibmon.messages import Drain, EffectDone, Release
+from ibmon.model import BlockCode, Finding, Intent, Mode, NodeFitness, Now, Ownership
+
+RECHECK_SECONDS = 300.0
+"""A node with a drain wanted or owned looks at the scheduler this often, give or take half (load, DESIGN limits)."""
+
+RETRY_FIRST, RETRY_CAP = 10.0, 300.0
+RETRY_BLOCKED = 60.0
+LOST_STATE_QUIET = 600.0
+"""Seconds of a fit node before a drain is given back whose findings were lost with the state."""
+
+
+class Override(msgspec.Struct, frozen=True, array_like=True):
+    """An operator resumed the node while it was bad: no drain for the same subjects until it ends."""
+
+    monotonic: float
+    boot_id: str
+    subjects: tuple[str, ...]
+
+
+class DrainMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of the desk (ownership has a row of its own in the store)."""
+
+    intent: Intent | None = None
+    subjects: tuple[str, ...] = ()
+    would: int = 0
+    override: Override | None = None
+
+
+def spread(key: str, share: float = 0.5) -> float:
+    """A factor of 1 ± share that differs from node to node and from try to try, but is the same in a replay."""
+    return 1.0 + share * (2.0 * (zlib.crc32(key.encode()) / 0xFFFFFFFF) - 1.0)
+
+
+class DrainDesk:
+    """What this node wants of its scheduler, what it owns there, and why nothing is done now."""
+
+    def __init__(self, node: str, boot_id: str, memory: DrainMemory, owned: Ownership | None) -> None:
+        self.node = node
+        self.boot_id = boot_id
+        self.intent = memory.intent
+        self.subjects = memory.subjects
+        self.would = memory.would
+        self.override = memory.override if memory.override and memory.override.boot_id == boot_id else None
+        self.owned = owned
+        self.blocked: BlockCode | None = None
+        self.errors: dict[str, int] = {}
+        self._busy = False
+        self._waiting = False  # a request is due but for its time
+        self._tries = 0
+        self._next_try = -math.inf
+        self._quiet: float | None = None  # seconds still to be fit before a drain without findings is given back
+        self._fit_since: float | None = None
+        if owned is not None and memory.intent is None:
+            self._quiet = LOST_STATE_QUIET
+
+    def memory(self) -> DrainMemory:
+        """What must outlive the process."""
+        return DrainMemory(self.intent, self.subjects, self.would, self.override)
+
+    # ------------------------------------------------------------------------------------- deciding
+
+    def decide(
+        self,
+        findings: Sequence[Finding],
+        fitness: NodeFitness,
+        action: ActionConfig,
+        now: Now,
+        *,
+        stopped: bool,
+        enabled: bool,
+    ) -> list[Drain | Release]:
+        """The request to make now, if any. `enabled` is False where another daemon acts for this node."""
+        mode = action.mode if enabled else Mode.OBSERVE
+        capable = [f for f in findings if f.drains]
+        due = [f for f in capable if f.trusted]
+        self._want(due, mode, now)
+        self._waiting = False
+        if self.intent is not None:
+            barred = self._bar(mode, action, now, stopped=stopped)
+            if barred is not None:
+                self.blocked = barred
+                return []
+            return self._ask(Drain(self.intent), now)
+        self.blocked = BlockCode.INVENTORY_UNCONFIRMED if capable else None
+        may_release = (
+            self.owned is not None
+            and action.auto_release
+            and mode is Mode.DRAIN
+            and not stopped
+            and not capable
+            and self._quiet_over(fitness, now)
+        )
+        return self._ask(Release(self.owned), now) if may_release and self.owned is not None else []
+
+    def _want(self, due: Sequence[Finding], mode: Mode, now: Now) -> None:
+        """Begin or end to want a drain. The text is written once and never updated while it is wanted."""
+        if not due:
+            if self.intent is not None:
+                self._reset()
+            self.intent, self.subjects, self.override = None, (), None
+            return
+        self.subjects = tuple(sorted({f"{f.rule} {f.subject}" for f in due}))
+        if self.intent is not None:
+            return
+        if self.owned is not None:
+            self.intent = Intent(True, self.owned.id, self.owned.reason, self.owned.asked)  # noqa: FBT003
+        else:
+            seed = f"{self.node}|{self.boot_id}|{now.wall:.3f}|{self.would}"
+            mark = hashlib.sha256(seed.encode()).hexdigest()[:6]
+            self.intent = Intent(drain=True, id=mark, reason=reason_text(due, mark), since=now.wall)
+            if mode is not Mode.DRAIN:
+                self.would += 1
+        self._reset()
+
+    def _bar(self, mode: Mode, action: ActionConfig, now: Now, *, stopped: bool) -> BlockCode | None:
+        """Why nothing is asked of the scheduler at all; None where the scheduler's side decides."""
+        if stopped:
+            return BlockCode.STOP
+        if mode is not Mode.DRAIN:
+            return BlockCode.MODE
+        if self.override is not None:
+            worse = not set(self.subjects) <= set(self.override.subjects)
+            over = now.monotonic - self.override.monotonic >= action.override_ttl
+            if not worse and not over:
+                return BlockCode.OVERRIDE
+            self.override = None
+            self._reset()
+        if self.blocked in (BlockCode.STOP, BlockCode.MODE, BlockCode.OVERRIDE, BlockCode.INVENTORY_UNCONFIRMED):
+            self.blocked = None
+        return None
+
+    def _quiet_over(self, fitness: NodeFitness, now: Now) -> bool:
+        """Whether the node is seen to be well, and long enough where its findings were lost with the state."""
+        if fitness not in (NodeFitness.FIT, NodeFitness.WATCH):
+            self._fit_since = None
+            return False
+        if self._quiet is None:
+            return True
+        if self._fit_since is None:
+            self._fit_since = now.monotonic
+        return now.monotonic - self._fit_since >= self._quiet
+
+    def _ask(self, request: Drain | Release, now: Now) -> list[Drain | Release]:
+        if self._busy:
+            return []
+        self._waiting = now.monotonic < self._next_try
+        self._busy = not self._waiting
+        return [] if self._waiting else [request]
+
+    # ------------------------------------------------------------------------------------- what came of it
+
+    def done(self, event: EffectDone, now: Now) -> None:
+        """Take in how a request ended."""
+        self._busy = False
+        if event.code is not None and event.outcome != "done":
+            self.errors[event.code.value] = self.errors.get(event.code.value, 0) + 1
+        if event.outcome == "failed":
+            self._tries += 1
+            wait = min(RETRY_CAP, RETRY_FIRST * 2 ** (self._tries - 1))
+            self._next_try = now.monotonic + wait * spread(f"{self.node}{event.id}{self._tries}", 0.2)
+            self.blocked = event.code or BlockCode.SCHEDULER_UNREACHABLE
+        elif event.outcome == "blocked":
+            self._tries += 1
+            wait = RETRY_BLOCKED * spread(f"{self.node}{event.id}{self._tries}", 0.2)
+            self._next_try = now.monotonic + wait
+            self.blocked = event.code
+        elif event.effect == "release" or event.outcome == "gone":
+            self._gone(event, now)
+        else:
+            self._held(event, now)
+
+    def _held(self, event: EffectDone, now: Now) -> None:
+        self._tries = 0
+        self.blocked = None
+        self._next_try = now.monotonic + RECHECK_SECONDS * spread(f"{self.node}{event.id}{now.monotonic:.0f}")
+        if self.intent is not None and self.intent.id == event.id:
+            asked = self.owned.asked if self.owned else now.wall
+            self.owned = Ownership(event.id, self.intent.reason, asked, held=True)
+
+    def _gone(self, event: EffectDone, now: Now) -> None:
+        """The drain is not there any more: given back, or taken away by somebody while it was still due."""
+        self.owned = None
+        self._quiet = None
+        self._reset()
+        if event.effect == "drain" and self.intent is not None:
+            self.override = Override(now.monotonic, self.boot_id, self.subjects)
+            self.blocked = BlockCode.OVERRIDE
+
+    def _reset(self) -> None:
+        self._tries = 0
+        self._next_try = -math.inf
+
+    def next_due(self, action: ActionConfig) -> float:
+        """Monotonic time at which `decide` would ask for something it does not ask for now, or infinity."""
+        if self._waiting:
+            return self._next_try
+        if self.blocked is BlockCode.OVERRIDE and self.override is not None:
+            return self.override.monotonic + action.override_ttl
+        if self._quiet is not None and self._fit_since is not None and not self._busy:
+            return self._fit_since + self._quiet
+        return math.inf

@@ -1,0 +1,384 @@
+"""One step of the daemon: an event and a time go in, effects come out. Pure; the only place where the rooms meet.
+
+The engine owns every timer. A runtime feeds it events, sends `Tick` after each batch and at `next_due`, and carries
+out the effects in their order: what must be saved comes before what leaves the node.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import msgspec
+
+from ibmon.announce import Announcer, log
+from ibmon.config import Config
+from ibmon.devices import Devices, at_once
+from ibmon.drain.intent import DrainDesk, DrainMemory
+from ibmon.health.inventory import Learned, take
+from ibmon.health.judge import Judge, PortMemory
+from ibmon.messages import (
+    Abandon,
+    Discovered,
+    Effect,
+    EffectDone,
+    Event,
+    Forget,
+    Hotplug,
+    ListingDone,
+    ReadDone,
+    Reloaded,
+    Save,
+    StopFile,
+    Tick,
+)
+from ibmon.model import (
+    PORT_STATE_TEXT,
+    Device,
+    Finding,
+    Mode,
+    NodeFitness,
+    Now,
+    Ownership,
+    PortHealth,
+    PortId,
+    Tier,
+)
+from ibmon.picture import drain_view, port_views
+from ibmon.sampling import Sampler
+from ibmon.snapshot import Snapshot
+
+MEMORY_VERSION = 1
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The engine's state as it is stored. `saved` is monotonic time, believed only within the same boot."""
+
+    version: int
+    boot_id: str
+    saved: float
+    ports: dict[str, PortMemory]
+    drain: DrainMemory
+    fitness: NodeFitness = NodeFitness.UNKNOWN
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which node this is, which boot, and when (monotonic seconds) that boot began."""
+
+    node: str
+    boot_id: str
+    booted: float
+
+
+def load_memory(data: bytes | None) -> Memory | None:
+    """The stored state, or None where there is none that this version understands."""
+    if data is None:
+        return None
+    try:
+        memory = msgspec.json.decode(data, type=Memory)
+    except msgspec.DecodeError:
+        return None
+    return memory if memory.version == MEMORY_VERSION else None
+
+
+class Engine:
+    """The node daemon's logic."""
+
+    def __init__(
+        self,
+        config: Config,
+        identity: Identity,
+        now: Now,
+        *,
+        memory: Memory | None = None,
+        owned: Ownership | None = None,
+        phase: float | None = None,
+        enabled: bool = True,
+    ) -> None:
+        self.config = config
+        self.identity = identity
+        self.enabled = enabled
+        self.stopped = False
+        self.devices = Devices()
+        self.sampler = Sampler(config.sampling, now.monotonic if phase is None else phase)
+        self.judge = Judge(config)
+        self._memory: dict[str, PortMemory] = dict(memory.ports) if memory else {}
+        self._resumed = memory.saved if memory and memory.boot_id == identity.boot_id else None
+        self.desk = DrainDesk(identity.node, identity.boot_id, memory.drain if memory else DrainMemory(), owned)
+        self.fitness = NodeFitness.UNKNOWN
+        self.why = ""
+        self.findings: tuple[Finding, ...] = ()
+        self._saved = b""
+        self._sequence = 0
+        self._started = now.monotonic
+        self._pending: list[Effect] = []
+        self._take_inventory()
+        told = memory.fitness if memory else NodeFitness.UNKNOWN
+        self.announcer = Announcer(identity.node, told, self.judge.findings())
+
+    # --------------------------------------------------------------------------------------- step
+
+    def step(self, event: Event, now: Now) -> list[Effect]:
+        """Take in one event. Verdicts, requests and reads are made by `Tick` alone, after everything that came."""
+        self._pending = []
+        match event:
+            case Tick():
+                return self._tick(now)
+            case ListingDone():
+                self._listed(event, now)
+            case Discovered():
+                self._discovered(event, now)
+            case ReadDone():
+                self._read(event, now)
+            case Hotplug():
+                self.sampler.hotplug(now.monotonic)
+                for name in [n for n, p in self.devices.present.items() if not p.stalled]:
+                    self._pending.append(self.sampler.discover(name, now.monotonic))
+            case EffectDone():
+                self._acted(event, now)
+            case StopFile():
+                self._stop(present=event.present)
+            case Reloaded():
+                self._reload(event.config, now)
+        return self._pending
+
+    def next_due(self) -> float:
+        """The earliest monotonic time at which anything changes without new input."""
+        may_start_at = self.identity.booted + self.config.action.boot_grace
+        checked = max((d.checked or 0.0 for d in self.judge.ports.values()), default=0.0)
+        may_start = checked >= may_start_at
+        times = [self.sampler.next_due(), self.desk.next_due(self.config.action)]
+        own = self.judge.next_due(may_start=may_start)
+        if own is not None:
+            times.append(own)
+        if not may_start and any(d.episodes for d in self.judge.ports.values()):
+            times.append(may_start_at)
+        return min(times, default=math.inf)
+
+    # --------------------------------------------------------------------------------------- reading
+
+    def _listed(self, event: ListingDone, now: Now) -> None:
+        self.sampler.listed()
+        before = self.devices.names
+        was = self.devices.listing_errno, self.devices.ever_listed
+        new, gone = self.devices.list(event.listing)
+        if self.devices.names is None:
+            if was[0] is None or not was[1]:
+                self._log("error", "class-unreadable", errno=event.listing.errno)
+            return
+        if not self.devices.names and (before is None or before):
+            self._log("info", "no-rdma-devices")
+        for name in sorted(gone):
+            self.devices.present.pop(name)
+            self.sampler.drop(name)
+            self._pending.append(Forget(name))
+            self._log("warning", "device-gone", device=name)
+        for name in sorted(new - set(self.sampler.discovering)):
+            self._pending.append(self.sampler.discover(name, now.monotonic))
+        if gone:
+            self._take_inventory()
+
+    def _discovered(self, event: Discovered, now: Now) -> None:
+        device = event.device
+        self.sampler.discovering.pop(event.name, None)
+        self.sampler.quarantined -= {event.name}
+        if device is None or (self.devices.names is not None and event.name not in self.devices.names):
+            return  # the next listing tells what became of it
+        known = event.name in self.devices.present
+        if not self.devices.add(device):
+            return
+        self.sampler.add(device.layout, now.monotonic)
+        self.sampler.read_now(event.name, now.monotonic)
+        self._log(
+            "info", "device-changed" if known else "device-found", device=device.name, driver=device.driver,
+            function=device.function.value, ports=len(device.ports), guid=device.node_guid,
+        )  # fmt: skip
+        self._take_inventory()
+
+    def _read(self, event: ReadDone, now: Now) -> None:
+        reading = event.reading
+        stalled = (schedule := self.sampler.devices.get(reading.device)) is not None and schedule.stalled
+        self.sampler.done(reading, now.monotonic)
+        change = self.devices.read(reading, event.tiers)
+        if change is None:
+            return
+        if stalled:
+            self._log("info", "device-answers", device=reading.device)
+        if change.gone:
+            self._pending.append(self.sampler.discover(reading.device, now.monotonic))
+            self.sampler.hotplug(now.monotonic)
+        present = self.devices.present[reading.device]
+        may_start = self._may_start(now)
+        for port in present.device.ports:
+            desk = self.judge.ports[port.id]
+            flapped = desk.flaps.take(
+                present.sample, port.id.port, change.rises, now, self.identity.boot_id, counted=may_start
+            )
+            if flapped:
+                self._log("info", "flap", port=str(port.id), counted=may_start)
+            self._evaluate(port.id, now)
+        extra: tuple[int, ...] = ()
+        for number, (before, after) in change.states.items():
+            if before is not None:
+                self._log(
+                    "info", "port-state", port=f"{reading.device}/{number}",
+                    was=PORT_STATE_TEXT.get(before, str(before)),
+                    state="unreadable" if after is None else PORT_STATE_TEXT.get(after, str(after)),
+                )  # fmt: skip
+                if Tier.SLOW not in event.tiers:
+                    extra += at_once(present.device.layout, number)
+        self._pending.extend(self.sampler.out_of_turn(reading.device, extra, now.monotonic))
+
+    # --------------------------------------------------------------------------------------- judging
+
+    def _may_start(self, now: Now) -> bool:
+        return now.monotonic - self.identity.booted >= self.config.action.boot_grace
+
+    def _evaluate(self, port: PortId, now: Now) -> None:
+        desk = self.judge.ports[port]
+        if desk.checked is None and self._resumed is not None and desk.episodes:
+            # The same boot, and a restart so short that nothing went unobserved.
+            desk.checked = self._resumed if now.monotonic - self._resumed <= self.judge.longest_gap else None
+        facts = self.devices.facts(desk.expected, desk.best_rate, now, self.judge.longest_gap)
+        self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
+
+    def _take_inventory(self) -> None:
+        devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
+        learned = {slot: m.learned for slot, m in self._memory.items()}
+        inventory = take(self.config, devices, learned)
+        self.judge.assign(self.config, inventory, self._memory)
+
+    def _learn(self, now: Now) -> None:
+        """Remember what was seen; a port that became expected, or better, changes the inventory."""
+        changed = False
+        for port, desk in self.judge.ports.items():
+            known = self._memory.get(desk.expected.slot)
+            was = known.learned if known else Learned(str(port), desk.expected.role, False, None)  # noqa: FBT003
+            best = max((r for r in (was.best_rate, desk.best_rate) if r is not None), default=None)
+            active = was.active or desk.best_rate is not None
+            learned = Learned(str(port), desk.expected.role, active, best)
+            present = desk.expected.device is not None
+            memory = PortMemory(learned if present else was, dict(desk.episodes), desk.flaps.flaps)
+            if memory != known and (active or memory.episodes or memory.flaps):
+                self._memory[desk.expected.slot] = memory
+                changed = changed or known is None or known.learned != memory.learned
+        if changed:
+            self._take_inventory()
+            for port in self.judge.ports:
+                self._evaluate(port, now)
+
+    # --------------------------------------------------------------------------------------- the tick
+
+    def _tick(self, now: Now) -> list[Effect]:
+        due = self.sampler.due(now.monotonic)
+        for effect in due:
+            if isinstance(effect, Abandon):
+                self.devices.stall(effect.device)
+                self._log("warning", "device-stalled", device=effect.device)
+        for port in self.judge.ports:
+            self._evaluate(port, now)
+        self._learn(now)
+        self.findings = self.judge.findings()
+        self.fitness = self.judge.fitness(self.findings, listed=self.devices.ever_listed)
+        self.why = self._reason()
+        self._pending.extend(
+            self.announcer.tell(self.findings, self.fitness, self.why, self._mode(), now, settled=self._settled(now))
+        )
+        requests = self.desk.decide(
+            self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
+        )
+        save = self._save(now)
+        self._sequence += 1
+        out = [*save, *self._pending, *requests, *due]
+        self._pending = []
+        return out
+
+    def _settled(self, now: Now) -> bool:
+        """Whether everything has been read once, or has had the time for it."""
+        if now.monotonic - self._started > self.judge.longest_gap:
+            return True
+        seen = all(p.seen_state() is not None for p in self.devices.present.values())
+        return self.devices.ever_listed and not self.sampler.discovering and seen
+
+    def _reason(self) -> str:
+        """One line that says why the node is not plainly fit."""
+        for finding in sorted(self.findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering)):
+            state = " (recovering)" if finding.recovering else ""
+            return f"{finding.rule} {finding.subject} {finding.text}{state}"
+        for port, desk in self.judge.ports.items():
+            health = self.judge.health(port)
+            if health is PortHealth.UNKNOWN:
+                return f"{port} cannot be read" if self.devices.ever_listed else "nothing was read yet"
+            for rule, episode in desk.episodes.items():
+                return f"{rule} {port} {episode.words} {int(episode.held)}s"
+        return "" if self.devices.ever_listed else "class/infiniband was not read yet"
+
+    # --------------------------------------------------------------------------------------- acting
+
+    def _mode(self) -> Mode:
+        return self.config.action.mode if self.enabled else Mode.OBSERVE
+
+    def _acted(self, event: EffectDone, now: Now) -> None:
+        self.desk.done(event, now)
+        code = event.code.value if event.code else None
+        level: Literal["info", "warning"] = "info" if event.outcome == "done" else "warning"
+        detail = event.detail or None
+        self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=detail)
+
+    def _stop(self, *, present: bool) -> None:
+        if present is not self.stopped:
+            self.stopped = present
+            self._log("warning" if present else "info", "stop-file", present=present)
+
+    def _reload(self, config: Config, now: Now) -> None:
+        self.config = config
+        self.sampler.configure(config.sampling, now.monotonic)
+        self.sampler.hotplug(now.monotonic)
+        self._take_inventory()
+        self._log("info", "reloaded")
+
+    def _log(self, level: Literal["info", "warning", "error"], event: str, **fields: Any) -> None:
+        self._pending.append(log(level, event, **fields))
+
+    # --------------------------------------------------------------------------------------- memory
+
+    def _save(self, now: Now) -> list[Effect]:
+        memory = Memory(
+            version=MEMORY_VERSION,
+            boot_id=self.identity.boot_id,
+            saved=0.0,
+            ports=self._memory,
+            drain=self.desk.memory(),
+            fitness=self.announcer.fitness,
+        )
+        data = msgspec.json.encode(memory)
+        if data == self._saved:
+            return []
+        self._saved = data
+        return [Save(msgspec.json.encode(msgspec.structs.replace(memory, saved=now.monotonic)))]
+
+    # --------------------------------------------------------------------------------------- the picture
+
+    def snapshot(self, now: Now) -> Snapshot:
+        """The node as it is after the last tick."""
+        devices = self.devices.views()
+        rows = port_views(self.judge, self.devices, now, self.identity.boot_id)
+        expected = {p.id.device for p in rows if p.expected}
+        return Snapshot(
+            sequence=self._sequence,
+            at=now,
+            node=self.identity.node,
+            boot_id=self.identity.boot_id,
+            mode=self.config.action.mode,
+            fitness=self.fitness,
+            up=self.devices.names is not None,
+            listing_errno=self.devices.listing_errno,
+            devices=devices,
+            ports=rows,
+            devices_expected=len(expected),
+            findings=self.findings,
+            drain=drain_view(self.desk),
+            actions_enabled=self.enabled,
+            why=self.why,
+            rules_available={},
+        )

@@ -1,0 +1,61 @@
+"""Puts the snapshot together from the working state of the rooms. Pure; reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ibmon.devices import Devices
+from ibmon.drain.intent import DrainDesk
+from ibmon.health.judge import Judge
+from ibmon.model import Column, Intent, Now, PortId
+from ibmon.snapshot import DrainView, PortView
+
+Moved = Mapping[str, Mapping[int, tuple[tuple[Column, int], ...]]]
+
+NOTHING_WANTED = Intent(drain=False)
+
+
+def drain_view(desk: DrainDesk) -> DrainView:
+    """Where the drain of this node stands."""
+    return DrainView(
+        intent=desk.intent or NOTHING_WANTED,
+        owned=desk.owned,
+        blocked=desk.blocked,
+        would=desk.would,
+        overridden=desk.override is not None,
+        action_errors=dict(desk.errors),
+    )
+
+
+def port_views(judge: Judge, devices: Devices, now: Now, boot_id: str) -> tuple[PortView, ...]:
+    """Every port that is present or expected, by device and number."""
+    moved = {name: devices.moved(name, now.monotonic) for name in devices.present}
+    return tuple(_port_view(judge, port, moved, now, boot_id) for port in sorted(judge.ports))
+
+
+def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str) -> PortView:
+    desk = judge.ports[port]
+    row, facts = desk.expected, desk.facts
+    return PortView(
+        id=port,
+        role=row.role,
+        health=judge.health(port),
+        present=row.port is not None,
+        expected=row.expected,
+        rail=row.rail,
+        link_layer=row.port.link_layer if row.port else None,
+        netdev=row.port.netdev if row.port else None,
+        state=facts.state if facts else None,
+        physical_state=facts.physical_state if facts else None,
+        rate=facts.rate if facts else None,
+        expected_rate=row.rate if row.expected else None,
+        speed_word=facts.speed_word if facts else None,
+        width=facts.width if facts else None,
+        flaps=desk.flaps.count(now, boot_id),
+        moved=moved.get(port.device, {}).get(port.port, ()),
+        hold={
+            rule: max(0.0, desk.settings[rule].hold - episode.elapsed)
+            for rule, episode in desk.episodes.items()
+            if not episode.recovering and episode.severity != "critical"
+        },
+    )
