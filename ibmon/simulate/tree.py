@@ -284,6 +284,7 @@ def _netdev(port: Port, pci: Pci) -> Tree:
         "carrier_down_count": "0",
         "type": "1" if port.ethernet else "32",
         "dev_port": str(port.number - 1),
+        "ifindex": str(zlib.crc32(f"{pci.address}/{port.number}".encode()) % 10_000 + 2),
         "mtu": "9000" if port.ethernet else "2044",
         "flags": "0x1003",
     }
