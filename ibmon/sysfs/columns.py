@@ -37,6 +37,12 @@ HW_FIRST: Final = ("rx_write_requests", "vport_rx_write_requests")
 _LIFESPAN: Final = "lifespan"
 _PCI_LINK: Final = ("current_link_speed", "current_link_width")
 _STATE_FILES: Final = ("state", "phys_state", "rate")
+_PORT_DIRECTORY: Final = {
+    Level.ATTR: "",
+    Level.COUNTERS: "/counters",
+    Level.COUNTERS_EXT: "/counters_ext",
+    Level.HW: "/hw_counters",
+}
 
 
 class Statistics(Protocol):
@@ -135,26 +141,29 @@ def phy_names(statistics: Statistics | None, netdev: str | None) -> tuple[str, .
     return tuple(dict.fromkeys(name for name in present if catalog.lookup("phy", name) is not None))
 
 
-def path(tree: Tree, device: Device, column: Column) -> str | None:
-    """Where in the tree a column's file lies; None for ethtool statistics and for what has no place any more."""
+def paths(tree: Tree, device: Device) -> tuple[str | None, ...]:
+    """Where in the tree each column's file lies; None for ethtool statistics and for what has no place any more."""
+    location = pci.locate(tree, device.name) if device.pci is not None else None
+    link = None if location is None or location.directory is None else pci.physical(tree, location.directory)
+    return tuple(_path(device, column, link) for column in device.layout.columns)
+
+
+def _path(device: Device, column: Column, pci_directory: str | None) -> str | None:
     base = f"{CLASS}/{device.name}"
-    port = f"{base}/ports/{column.port}"
-    if column.level is Level.ATTR:
-        return f"{port}/{'rate' if column.name == 'width' else column.name}"
-    if column.level in {Level.COUNTERS, Level.COUNTERS_EXT}:
-        return f"{port}/{column.level.value}/{column.name}"
-    if column.level is Level.HW:
-        return f"{port}/hw_counters/{column.name}"
+    directory: str | None
     if column.level is Level.DEVICE_HW:
-        return f"{base}/hw_counters/{column.name}"
-    if column.level is Level.NET:
+        directory = f"{base}/hw_counters"
+    elif column.level is Level.NET:
         netdev = interface(device, column.port)
-        return f"{netdevs.CLASS_NET}/{netdev}/{column.name}" if netdev else None
-    if column.level is Level.PCI:
-        location = pci.locate(tree, device.name)
-        if location is not None and location.directory is not None:
-            return f"{pci.physical(tree, location.directory)}/{column.name}"
-    return None
+        directory = f"{netdevs.CLASS_NET}/{netdev}" if netdev else None
+    elif column.level is Level.PCI:
+        directory = pci_directory
+    elif column.level is Level.PHY:
+        directory = None
+    else:
+        directory = f"{base}/ports/{column.port}{_PORT_DIRECTORY[column.level]}"
+    name = "rate" if (column.level, column.name) == (Level.ATTR, "width") else column.name
+    return None if directory is None else f"{directory}/{name}"
 
 
 def interface(device: Device, port: int) -> str | None:
