@@ -1,0 +1,159 @@
+"""The status document: what /api/v1/status answers and what /run/ibmon/verdict.json holds.
+
+Pure. The shape is a contract with `check`, `env`, hooks and other programs: keys are added, never changed or removed.
+Rates are in bytes per second, speeds in transfers per second, times in Unix seconds, `None` is "not known".
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ibmon import __version__
+from ibmon.exporter.plan import counter_label
+from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, Column, Finding, Level, Now
+from ibmon.snapshot import DeviceView, DrainView, PortView, Snapshot
+
+VERSION: Final = 1
+"""Of the shape; grows only with a change that an old reader would misunderstand."""
+
+TTL: Final = 60.0
+"""Seconds after which a reader must take the document for no knowledge at all."""
+
+
+def status_document(snapshot: Snapshot) -> dict[str, Any]:
+    """The whole picture as plain values that any JSON encoder takes.
+
+    Top level: `v`, `version`, `node`, `boot_id`, `monotonic` and `wall` (when it was made), `ttl`, `sequence`,
+    `mode`, `fitness`, `why` (one line for people), `up`, `listing_errno`, `actions_enabled`, `config`,
+    `devices_expected`, `devices`, `ports`, `findings`, `drain`, `rules_available`. A port of the device itself
+    does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
+    """
+    return {
+        "v": VERSION,
+        "version": __version__,
+        "node": snapshot.node,
+        "boot_id": snapshot.boot_id,
+        "monotonic": snapshot.at.monotonic,
+        "wall": snapshot.at.wall,
+        "ttl": TTL,
+        "sequence": snapshot.sequence,
+        "mode": snapshot.mode.value,
+        "fitness": snapshot.fitness.value,
+        "why": snapshot.why,
+        "up": snapshot.up,
+        "listing_errno": _errno(snapshot.listing_errno),
+        "actions_enabled": snapshot.actions_enabled,
+        "config": {"valid": snapshot.config_valid, "hash": snapshot.config_hash},
+        "devices_expected": snapshot.devices_expected,
+        "devices": [_device(view, snapshot.at) for view in snapshot.devices],
+        "ports": [_port(view) for view in snapshot.ports],
+        "findings": [_finding(finding) for finding in snapshot.findings],
+        "drain": _drain(snapshot.drain),
+        "rules_available": dict(snapshot.rules_available),
+    }
+
+
+def _device(view: DeviceView, at: Now) -> dict[str, Any]:
+    device = view.device
+    age = None if view.sampled is None else max(0.0, at.monotonic - view.sampled.monotonic)
+    return {
+        "device": device.name,
+        "function": device.function.value,
+        "driver": device.driver,
+        "node_guid": device.node_guid,
+        "sys_image_guid": device.sys_image_guid,
+        "board_id": device.board_id,
+        "hca_type": device.hca_type,
+        "firmware_version": device.firmware_version,
+        "uverbs": device.uverbs,
+        "pci": _pci(view),
+        "stalled": view.stalled,
+        "sample_age_seconds": age,
+        "read_errors": {_errno(code): count for code, count in sorted(view.read_errors.items())},
+        "saturated": [_column(device.layout.columns[i]) for i, full in sorted(view.saturated.items()) if full],
+    }
+
+
+def _pci(view: DeviceView) -> dict[str, Any] | None:
+    pci = view.device.pci
+    if pci is None:
+        return None
+    return {
+        "address": pci.address,
+        "numa_node": pci.numa_node,
+        "speed": None if view.stalled else view.sample.get(0, Level.PCI, "current_link_speed"),
+        "width": None if view.stalled else view.sample.get(0, Level.PCI, "current_link_width"),
+        "expected_speed": pci.expected_speed,
+        "expected_width": pci.expected_width,
+    }
+
+
+def _port(view: PortView) -> dict[str, Any]:
+    return {
+        "device": view.id.device,
+        "port": view.id.port,
+        "role": view.role.value,
+        "rail": view.rail,
+        "health": view.health.value,
+        "present": view.present,
+        "expected": view.expected,
+        "link_layer": view.link_layer,
+        "netdev": view.netdev,
+        "state": _word(PORT_STATE_TEXT, view.state),
+        "physical_state": _word(PHYSICAL_STATE_TEXT, view.physical_state),
+        "rate": view.rate,
+        "expected_rate": view.expected_rate,
+        "speed": view.speed_word,
+        "width": view.width,
+        "flaps": view.flaps,
+        "moved": [{**_column(column), "rise": rise} for column, rise in view.moved],
+        "hold": dict(view.hold),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "device": finding.device,
+        "port": finding.port,
+        "counter": finding.counter,
+        "severity": finding.severity.value,
+        "onset": finding.onset,
+        "observed": finding.observed,
+        "limit": finding.limit,
+        "text": finding.text,
+        "recovering": finding.recovering,
+        "drains": finding.drains,
+    }
+
+
+def _drain(drain: DrainView) -> dict[str, Any]:
+    intent, owned = drain.intent, drain.owned
+    return {
+        "wanted": intent.drain,
+        "id": intent.id,
+        "reason": intent.reason,
+        "since": intent.since if intent.drain else None,
+        "active": owned is not None and owned.held,
+        "owned": owned and {"id": owned.id, "reason": owned.reason, "asked": owned.asked, "held": owned.held},
+        "blocked": drain.blocked.value if drain.blocked else None,
+        "would": drain.would,
+        "overridden": drain.overridden,
+        "orphaned": drain.orphaned,
+        "action_errors": dict(drain.action_errors),
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {"port": column.port, "counter": counter_label(column)}
+
+
+def _errno(code: int | None) -> str | None:
+    return None if code is None else errno.errorcode.get(code, str(code))
+
+
+def _word(texts: Mapping[int, str], value: int | None) -> str | None:
+    """The kernel's word for a number, the number itself where it has none."""
+    return None if value is None else texts.get(value, str(value))
