@@ -19,8 +19,10 @@ class DirectoryTree:
     """A directory that frames are applied to; `root` is made if need be.
 
     A file is changed in place and never replaced: kept descriptors, read with `pread` at offset 0, must see the new
-    value as in sysfs. One `pwrite` brings the new text, filled up with newlines to the old length, and a truncation
-    cuts these off, so that no reader ever sees an empty file or the tail of the old text.
+    value as in sysfs. A reader beside it must see the old text or the new one, never an empty file or a mixture, so the
+    length of a file does not change together with its text: it first grows by newlines where the new text is longer,
+    then one `pwrite` of that length replaces the text, and it never shrinks. Texts may thus end in more newlines than
+    the frame gave; every reader of sysfs strips those.
     A file that is removed is emptied first. In sysfs an old descriptor gives ENODEV from then on; a plain file cannot
     do that, but it must not go on showing the last value.
     """
@@ -79,6 +81,7 @@ class DirectoryTree:
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         above = Path(os.path.realpath(place.parent))
+        place = above / place.name  # where it really is: the old link may stand on the way to itself
         # An absolute target starts at the tree's root, as the kernel would see it if the tree were /sys.
         aim = os.path.normpath(self._real_root / target[1:] if target[0] == "/" else above / target)
         if not Path(aim).is_relative_to(self._real_root):
@@ -109,8 +112,8 @@ class DirectoryTree:
             return
         try:
             old = os.fstat(descriptor).st_size
+            if len(new) > old:
+                os.pwrite(descriptor, b"\n" * (len(new) - old), old)
             os.pwrite(descriptor, new.ljust(old, b"\n"), 0)
-            if old > len(new):
-                os.ftruncate(descriptor, len(new))
         finally:
             os.close(descriptor)
