@@ -1,0 +1,38 @@
+"""`ibmon replay`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ibmon.cli.common import Command, Failure, Settings, as_seconds, as_times
+
+
+@click.command("replay", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--at", callback=as_times, metavar="T,T", help="Also say how things stand at these times.")
+@click.option("--until", callback=as_seconds, metavar="T", help="Play up to this time, inclusive.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines and nothing else.")
+@click.option("--metrics-at", callback=as_seconds, metavar="T", help="Print the metrics of this time and nothing else.")
+@click.pass_obj
+def command(
+    settings: Settings, *, file: Path, at: list[float], until: float | None, as_json: bool, metrics_at: float | None
+) -> int:
+    """Play a recording through the daemon's engine in virtual time.
+
+    Nothing of this host is read: without --config the defaults hold, and the scheduler is a simulated one.
+    """
+    from ibmon.config import Config
+    from ibmon.configfile import load
+    from ibmon.recording import RecordingError
+    from ibmon.runtime import replay
+
+    if as_json and metrics_at is not None:
+        raise click.UsageError("--json and --metrics-at exclude each other: one output at a time")
+    config = load(settings.config, host=False).config if settings.config else Config()
+    try:
+        return replay.main(file, config, at, until, as_json, metrics_at, sys.stdout)
+    except RecordingError as error:
+        raise Failure(str(error)) from error

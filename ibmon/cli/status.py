@@ -1,0 +1,106 @@
+"""`ibmon status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ibmon.cli.common import Command, Settings, Trouble, say
+
+_TIMEOUT = 5.0  # seconds for a daemon on the network to answer
+
+
+@click.command("status", cls=Command)
+@click.option("--url", metavar="URL", help="Ask a daemon over HTTP: http://gpu-17:19315")
+@click.option("--direct", is_flag=True, help="Read the hardware once, whatever a daemon says.")
+@click.option("--json", "as_json", is_flag=True, help="The whole status document.")
+@click.pass_obj
+def command(settings: Settings, url: str | None, direct: bool, as_json: bool) -> None:
+    """Show the node, its ports and what is wrong with them.
+
+    What the running daemon last said; where none runs, one look at the hardware, which knows no history.
+    """
+    if url and (direct or settings.sysfs):
+        raise click.UsageError("--url asks another daemon; --direct and --sysfs read here: give one of them")
+    document = _asked(url) if url else _here(settings, direct=direct or settings.sysfs is not None)
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    from ibmon.cli.table import show
+
+    show(document)
+
+
+def _here(settings: Settings, *, direct: bool) -> dict[str, Any]:
+    config = settings.load().config
+    if not direct:
+        found, why = _verdict(Path(config.state.runtime_directory) / "verdict.json")
+        if found is not None:
+            return found
+        say(f"{why}; reading the hardware once")
+    from ibmon.exporter.status import status_document
+    from ibmon.runtime import once
+
+    return status_document(once.snapshot(config, settings.tree()))
+
+
+def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
+    """The running daemon's last word, or why there is none."""
+    from ibmon.exporter.status import TTL
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            age = time.time() - path.stat().st_mtime
+            document = _document(file.read())
+    except FileNotFoundError:
+        return None, "no daemon runs here"
+    except (OSError, ValueError) as error:
+        return None, f"{path} cannot be read ({error})"
+    if not -TTL <= age <= TTL:
+        return None, f"the daemon has said nothing for {age:.0f} s"
+    return document, ""
+
+
+def _asked(url: str) -> dict[str, Any]:
+    import urllib3
+
+    from ibmon.configvalues import url as checked
+
+    try:
+        target = checked(url).rstrip("/")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--url") from error
+    if not target.endswith("/api/v1/status"):
+        target += "/api/v1/status"
+    try:
+        answer = urllib3.request("GET", target, timeout=_TIMEOUT, retries=False)
+    except urllib3.exceptions.HTTPError as error:
+        raise Trouble(f"{target} does not answer: {_cause(error)}") from error
+    if answer.status != 200:
+        raise Trouble(f"{target} answers {answer.status} {answer.reason}")
+    try:
+        return _document(answer.data)
+    except ValueError as error:
+        raise Trouble(f"{target}: {error}; is that an ibmon?") from error
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _document(text: str | bytes) -> dict[str, Any]:
+    """Raises ValueError for anything but a status document of a version that this one understands."""
+    from ibmon.exporter.status import VERSION
+
+    document = json.loads(text)
+    if not isinstance(document, dict) or "ports" not in document:
+        raise ValueError("this is no status document")
+    if document.get("v") != VERSION:
+        raise ValueError(f"status document of version {document.get('v')}; this ibmon reads version {VERSION}")
+    return document
