@@ -7,7 +7,9 @@ import pytest
 from ibmon.capture import PATTERNS, capture, difference
 from ibmon.recording import Frame
 from ibmon.simulate.dgx import dgx
+from ibmon.simulate.directory import DirectoryTree
 from ibmon.simulate.tree import Port, Tree, device
+from ibmon.sysfs.files import FileTree
 from ibmon.virtualtree import VirtualTree
 
 
@@ -39,6 +41,12 @@ def test_a_captured_tree_is_captured_again_the_same(node):
     first = capture(tree_of(node))
     assert capture(tree_of(first)) == first
     assert first.files
+
+
+def test_a_real_directory_is_captured_like_the_tree_in_memory(tmp_path):
+    node = dgx(vfs=1)
+    DirectoryTree(tmp_path).apply(node.frame())
+    assert capture(FileTree(tmp_path)) == capture(tree_of(node))
 
 
 def test_values_links_and_neighbours_are_captured():
