@@ -7,6 +7,7 @@ out the effects in their order: what must be saved comes before what leaves the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from ibmon.health.inventory import Learned, take
 from ibmon.health.judge import Judge, PortMemory
 from ibmon.messages import (
     Abandon,
+    DeviceFree,
     Discovered,
     Effect,
     EffectDone,
@@ -26,6 +28,7 @@ from ibmon.messages import (
     Forget,
     Hotplug,
     ListingDone,
+    Poll,
     ReadDone,
     Reloaded,
     Save,
@@ -82,7 +85,18 @@ def load_memory(data: bytes | None) -> Memory | None:
 
 
 class Engine:
-    """The node daemon's logic."""
+    """The node daemon's logic.
+
+    Args:
+        config: the configuration in force.
+        identity: which node and boot this is.
+        now: the start.
+        memory: what an earlier process saved, if it is of this node.
+        owned: the store's record of a drain.
+        phase: monotonic seconds from which reading times are counted; None: from now, so that all is due at once.
+        enabled: False where another daemon acts for this node.
+        quarantined: devices in which a read of an earlier process still hangs.
+    """
 
     def __init__(
         self,
@@ -94,6 +108,7 @@ class Engine:
         owned: Ownership | None = None,
         phase: float | None = None,
         enabled: bool = True,
+        quarantined: frozenset[str] = frozenset(),
     ) -> None:
         self.config = config
         self.identity = identity
@@ -101,6 +116,7 @@ class Engine:
         self.stopped = False
         self.devices = Devices()
         self.sampler = Sampler(config.sampling, now.monotonic if phase is None else phase)
+        self.sampler.quarantined = quarantined
         self.judge = Judge(config)
         self._memory: dict[str, PortMemory] = dict(memory.ports) if memory else {}
         self._resumed = memory.saved if memory and memory.boot_id == identity.boot_id else None
@@ -111,6 +127,18 @@ class Engine:
         self._saved = b""
         self._sequence = 0
         self._started = now.monotonic
+        self._handlers: dict[type, Callable[[Any, Now], None]] = {
+            Tick: self._tick,
+            Poll: self._poll,
+            Hotplug: self._hotplug,
+            ListingDone: self._listed,
+            Discovered: self._discovered,
+            ReadDone: self._read,
+            DeviceFree: self._freed,
+            EffectDone: self._acted,
+            StopFile: self._stop,
+            Reloaded: self._reload,
+        }
         self._pending: list[Effect] = []
         self._take_inventory()
         told = memory.fitness if memory else NodeFitness.UNKNOWN
@@ -119,27 +147,9 @@ class Engine:
     # --------------------------------------------------------------------------------------- step
 
     def step(self, event: Event, now: Now) -> list[Effect]:
-        """Take in one event. Verdicts, requests and reads are made by `Tick` alone, after everything that came."""
+        """Take in one event. Reads are asked for by `Poll`; verdicts and requests are made by `Tick` alone."""
         self._pending = []
-        match event:
-            case Tick():
-                return self._tick(now)
-            case ListingDone():
-                self._listed(event, now)
-            case Discovered():
-                self._discovered(event, now)
-            case ReadDone():
-                self._read(event, now)
-            case Hotplug():
-                self.sampler.hotplug(now.monotonic)
-                for name in [n for n, p in self.devices.present.items() if not p.stalled]:
-                    self._pending.append(self.sampler.discover(name, now.monotonic))
-            case EffectDone():
-                self._acted(event, now)
-            case StopFile():
-                self._stop(present=event.present)
-            case Reloaded():
-                self._reload(event.config, now)
+        self._handlers[type(event)](event, now)
         return self._pending
 
     def next_due(self) -> float:
@@ -157,6 +167,23 @@ class Engine:
 
     # --------------------------------------------------------------------------------------- reading
 
+    def _poll(self, _: Poll, now: Now) -> None:
+        for effect in self.sampler.due(now.monotonic):
+            if isinstance(effect, Abandon):
+                self.devices.stall(effect.device)
+                self._log("warning", "device-stalled", device=effect.device)
+            self._pending.append(effect)
+
+    def _hotplug(self, _: Hotplug, now: Now) -> None:
+        """The kernel's word that something changed: list, and look at every device's facts again."""
+        self.sampler.hotplug(now.monotonic)
+        for name in [n for n, p in self.devices.present.items() if not p.stalled]:
+            self._pending.append(self.sampler.discover(name, now.monotonic))
+
+    def _freed(self, event: DeviceFree, now: Now) -> None:
+        self.sampler.quarantined -= {event.device}
+        self.sampler.hotplug(now.monotonic)
+
     def _listed(self, event: ListingDone, now: Now) -> None:
         self.sampler.listed()
         before = self.devices.names
@@ -173,7 +200,7 @@ class Engine:
             self.sampler.drop(name)
             self._pending.append(Forget(name))
             self._log("warning", "device-gone", device=name)
-        for name in sorted(new - set(self.sampler.discovering)):
+        for name in sorted(new - set(self.sampler.discovering) - self.sampler.quarantined):
             self._pending.append(self.sampler.discover(name, now.monotonic))
         if gone:
             self._take_inventory()
@@ -269,12 +296,7 @@ class Engine:
 
     # --------------------------------------------------------------------------------------- the tick
 
-    def _tick(self, now: Now) -> list[Effect]:
-        due = self.sampler.due(now.monotonic)
-        for effect in due:
-            if isinstance(effect, Abandon):
-                self.devices.stall(effect.device)
-                self._log("warning", "device-stalled", device=effect.device)
+    def _tick(self, _: Tick, now: Now) -> None:
         for port in self.judge.ports:
             self._evaluate(port, now)
         self._learn(now)
@@ -287,11 +309,8 @@ class Engine:
         requests = self.desk.decide(
             self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
         )
-        save = self._save(now)
         self._sequence += 1
-        out = [*save, *self._pending, *requests, *due]
-        self._pending = []
-        return out
+        self._pending = [*self._save(now), *self._pending, *requests]
 
     def _settled(self, now: Now) -> bool:
         """Whether everything has been read once, or has had the time for it."""
@@ -325,13 +344,13 @@ class Engine:
         detail = event.detail or None
         self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=detail)
 
-    def _stop(self, *, present: bool) -> None:
-        if present is not self.stopped:
-            self.stopped = present
-            self._log("warning" if present else "info", "stop-file", present=present)
+    def _stop(self, event: StopFile, _: Now) -> None:
+        if event.present is not self.stopped:
+            self.stopped = event.present
+            self._log("warning" if event.present else "info", "stop-file", present=event.present)
 
-    def _reload(self, config: Config, now: Now) -> None:
-        self.config = config
+    def _reload(self, event: Reloaded, now: Now) -> None:
+        config = self.config = event.config
         self.sampler.configure(config.sampling, now.monotonic)
         self.sampler.hotplug(now.monotonic)
         self._take_inventory()

@@ -35,8 +35,18 @@ class ReadDone(msgspec.Struct, frozen=True):
     tiers: tuple[Tier, ...]
 
 
+class Poll(msgspec.Struct, frozen=True):
+    """Time has passed: ask for the reads that are due, and give up those that are overdue."""
+
+
 class Tick(msgspec.Struct, frozen=True):
-    """Time has passed; sent at the latest when `Engine.next_due` says so."""
+    """Judge and act on all that came in; sent after each batch of events, and when time alone changes something."""
+
+
+class DeviceFree(msgspec.Struct, frozen=True):
+    """The read in which an earlier process was stuck has ended: the device may be read again."""
+
+    device: str
 
 
 class Hotplug(msgspec.Struct, frozen=True):
@@ -70,7 +80,9 @@ class Reloaded(msgspec.Struct, frozen=True):
     config: Config
 
 
-Event: TypeAlias = ListingDone | Discovered | ReadDone | Tick | Hotplug | EffectDone | StopFile | Reloaded
+Event: TypeAlias = (
+    ListingDone | Discovered | ReadDone | Poll | Tick | DeviceFree | Hotplug | EffectDone | StopFile | Reloaded
+)
 
 # --------------------------------------------------------------------------------------------- effects
 
