@@ -1,0 +1,286 @@
+"""The one place that all scheduler writes pass: read, compare, gate, record, write, read back.
+
+It decides nothing about health and keeps nothing in memory: what it must know later is in the store. In observe and
+alert mode, and while a stop is in force, it cannot write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from ibmon.config import LimitsConfig
+from ibmon.drain import policy
+from ibmon.messages import EffectDone
+from ibmon.model import BlockCode, Intent, Mode, NodeView, Now, Ownership
+from ibmon.ports import Scheduler, SchedulerError, Store, StoreError
+
+_Outcome = Literal["done", "gone", "blocked", "failed"]
+
+# A drain call that failed may still be carried out by a controller that was stuck; so long its record is kept, in
+# seconds after it was asked for, although nothing of it is to be seen.
+LATE: Final = 300.0
+
+
+class Gates(msgspec.Struct, frozen=True):
+    """What may forbid a write; `mode` and `stop` are asked again right before each one.
+
+    A daemon that must not act for another reason (the second one on a node) answers Mode.OBSERVE.
+    """
+
+    mode: Callable[[], Mode]
+    stop: Callable[[], bool]
+    limits: LimitsConfig
+
+    def closed(self) -> BlockCode | None:
+        """Why nothing may be written now, or None."""
+        return policy.write_gate(self.mode(), stop=self.stop())
+
+
+def stop_file_present(path: str) -> bool:
+    """Whether the stop file stands. A file that cannot be looked for counts as one that stands."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def drain(intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+    """Drain this node as `intent` says, unless something forbids it or the drain stands already.
+
+    Done means: read back at the scheduler, and still within the limits when counted again. The outcome carries the
+    id of the drain that stands, which may be that of an older one of ours: a standing reason is never rewritten.
+    The record is saved before the write. If it cannot be saved the drain goes on all the same (the intent remembers
+    it), and every later call tries to save it; until that worked `release` refuses.
+    """
+    return _Drain(intent, scheduler, store, gates, now).run()
+
+
+def release(owned: Ownership, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+    """Give this node back if its drain is ours exactly as the stored record says and Slurm's state allows it.
+
+    `gone` means that our drain does not stand any more, whoever took it away; the record is removed then. A drain
+    with another reason, or one without a saved record, is left as it is. A drain that was asked for and never seen
+    is `failed` for `LATE` seconds: it may still arrive, and would be nobody's without its record.
+    """
+    return _Release(owned, scheduler, store, gates, now).run()
+
+
+class _Call:
+    """What both directions share: the ports, and how outcomes and failures are told."""
+
+    effect: Literal["drain", "release"]
+
+    def __init__(self, scheduler: Scheduler, store: Store, gates: Gates, effect_id: str) -> None:
+        self._scheduler = scheduler
+        self._store = store
+        self._gates = gates
+        self._id = effect_id
+        self._view: NodeView | None = None
+        self._notes: list[str] = []
+
+    def _end(self, outcome: _Outcome, code: BlockCode | None = None, detail: str = "") -> EffectDone:
+        text = "; ".join([*([detail] if detail else []), *self._notes])
+        return EffectDone(self.effect, self._id, outcome, code=code, detail=text, view=self._view)
+
+    def _unreachable(self, error: SchedulerError) -> EffectDone:
+        """Not known: says nothing about the node, and will be tried again."""
+        code = BlockCode.FORBIDDEN if error.forbidden else BlockCode.SCHEDULER_UNREACHABLE
+        return self._end("failed", code, str(error))
+
+    def _read(self) -> NodeView:
+        self._view = None
+        self._view = self._scheduler.read_node()
+        return self._view
+
+    def _save(self, record: Ownership | None) -> bool:
+        try:
+            self._store.record(record)
+        except StoreError as error:
+            note = f"the record of the drain is not saved: {error}"
+            if note not in self._notes:
+                self._notes.append(note)
+            return False
+        return True
+
+    def _try(self, write: Callable[[], None]) -> SchedulerError | None:
+        """Write; a failed call may have been carried out all the same, so its error is only kept."""
+        try:
+            write()
+        except SchedulerError as error:
+            return error
+        return None
+
+
+class _Drain(_Call):
+    effect = "drain"
+
+    def __init__(self, intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> None:
+        super().__init__(scheduler, store, gates, intent.id)
+        self._intent = intent
+        self._now = now
+
+    def run(self) -> EffectDone:
+        if not self._intent.drain or policy.parse_reason(self._intent.reason) != self._intent.id:
+            raise ValueError(f"not an intent to drain with a reason that carries its id: {self._intent}")
+        if code := self._gates.closed():
+            return self._end("blocked", code)
+        record = self._recorded()
+        try:
+            view = self._read()
+        except SchedulerError as error:
+            return self._unreachable(error)
+        if standing := self._ours(record, view):
+            return self._settle(standing, saved=record == standing)
+        if code := policy.node_gate(view, record, self._intent):
+            return self._end("blocked", code, _obstacle(code, view))
+        if blocked := self._limits(view):
+            return blocked
+        return self._write(record)
+
+    def _recorded(self) -> Ownership | None:
+        try:
+            return self._store.ownership()
+        except StoreError as error:
+            self._notes.append(f"the record of the drain is not readable: {error}")
+            return None
+
+    def _ours(self, record: Ownership | None, view: NodeView) -> Ownership | None:
+        """The record of the drain of ours that stands; by the intent alone when the record could not be saved.
+
+        The intent's id and text were made by this node and are in no other place, so they prove as much.
+        """
+        if record is not None and policy.owns(record, view):
+            return record
+        asked = policy.intended(self._intent)
+        return asked if policy.owns(asked, view) else None
+
+    def _limits(self, view: NodeView) -> EffectDone | None:
+        try:
+            pools = self._scheduler.read_pools()
+        except SchedulerError as error:
+            return self._end("blocked", BlockCode.LIMIT_UNREADABLE, str(error))
+        code = policy.limit_gate(pools, view.name, self._gates.limits, self._now.wall)
+        return self._end("blocked", code) if code else None
+
+    def _write(self, before: Ownership | None) -> EffectDone:
+        asked = Ownership(id=self._intent.id, reason=self._intent.reason, asked=self._now.wall)
+        saved = self._save(asked)
+        if code := self._gates.closed():
+            self._save(before)
+            return self._end("blocked", code, "it closed while the drain was prepared")
+        error = self._try(lambda: self._scheduler.drain(self._intent.reason))
+        try:
+            view = self._read()
+        except SchedulerError as unread:
+            return self._unreachable(error or unread)
+        if policy.owns(asked, view):
+            return self._settle(asked, saved=saved)
+        if view.drained:
+            if error is None:  # it was overwritten behind us; after an error ours may still arrive late
+                self._save(None)
+            return self._end("blocked", BlockCode.FOREIGN_DRAIN, _obstacle(BlockCode.FOREIGN_DRAIN, view))
+        if error is not None and error.forbidden:
+            self._save(None)
+            return self._end("blocked", BlockCode.FORBIDDEN, str(error))
+        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the drain was taken but not made"))
+
+    def _settle(self, standing: Ownership, *, saved: bool) -> EffectDone:
+        """Our drain stands: count again once after the write, then mark it as held.
+
+        `held` is what tells that the count was done, so a kill in between only repeats the count.
+        """
+        self._id = standing.id
+        if standing.held:
+            return self._end("done")
+        if not saved:
+            saved = self._save(standing)
+        name = self._view.name if self._view else ""
+        try:
+            over = policy.beyond_limit(self._scheduler.read_pools(), name, self._gates.limits)
+        except SchedulerError as error:
+            return self._end("done", detail=f"the limit could not be counted again: {error}")
+        if over:
+            return self._undo(standing, saved=saved)
+        self._save(msgspec.structs.replace(standing, held=True))
+        return self._end("done")
+
+    def _undo(self, standing: Ownership, *, saved: bool) -> EffectDone:
+        """Take back a drain that went beyond the limit because nodes cannot see each other decide."""
+        if not saved:
+            return self._end("done", BlockCode.LIMIT_NODES, "beyond the limit, but a drain without a record stays")
+        undone = _Release(standing, self._scheduler, self._store, self._gates, self._now).run()
+        self._view = undone.view
+        if undone.outcome == "gone":
+            return self._end("blocked", BlockCode.LIMIT_NODES, "taken back: others drained in the same moment")
+        return self._end("failed", BlockCode.LIMIT_NODES, f"beyond the limit and not taken back: {undone.detail}")
+
+
+class _Release(_Call):
+    effect = "release"
+
+    def __init__(self, owned: Ownership, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> None:
+        super().__init__(scheduler, store, gates, owned.id)
+        self._owned = owned
+        self._now = now
+
+    def run(self) -> EffectDone:
+        if code := self._gates.closed():
+            return self._end("blocked", code)
+        try:
+            record = self._store.ownership()
+        except StoreError as error:
+            return self._end("failed", detail=f"nothing is given back without its record: {error}")
+        try:
+            view = self._read()
+        except SchedulerError as error:
+            return self._unreachable(error)
+        if not policy.owns(self._owned, view):
+            return self._not_ours(view, record)
+        if record is None or (record.id, record.reason) != (self._owned.id, self._owned.reason):
+            detail = "the store has no record of this drain, so it waits for a person: ibmon release"
+            return self._end("blocked", BlockCode.FOREIGN_DRAIN, detail)
+        if obstacle := policy.undrain_obstacle(view.flags):
+            return self._end("blocked", BlockCode.SCHEDULER_STATE, obstacle)
+        if code := self._gates.closed():
+            return self._end("blocked", code)
+        return self._write()
+
+    def _write(self) -> EffectDone:
+        error = self._try(self._scheduler.undrain)
+        try:
+            view = self._read()
+        except SchedulerError as unread:
+            return self._unreachable(error or unread)
+        if not policy.owns(self._owned, view):
+            return self._forget(view)
+        if error is not None and error.forbidden:
+            return self._end("blocked", BlockCode.FORBIDDEN, str(error))
+        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the node was not given back"))
+
+    def _not_ours(self, view: NodeView, record: Ownership | None) -> EffectDone:
+        if record is not None and policy.owns(record, view):
+            return self._end("gone", detail=f"another drain of ours stands: {record.id}")
+        if record is not None and not record.held and 0 <= self._now.wall - record.asked < LATE:
+            return self._end("failed", detail="a drain that was asked for may still arrive")
+        return self._forget(view)
+
+    def _forget(self, view: NodeView) -> EffectDone:
+        """Our drain does not stand: remove its record and leave whatever stands there."""
+        self._save(None)
+        return self._end("gone", detail=_foreign(view) if view.drained else "")
+
+
+def _foreign(view: NodeView) -> str:
+    who = f" by {view.user}" if view.user else ""
+    return f"foreign: drained{who}: {view.reason or 'no reason given'}"
+
+
+def _obstacle(code: BlockCode, view: NodeView) -> str:
+    return _foreign(view) if code is BlockCode.FOREIGN_DRAIN else policy.drain_obstacle(view.flags) or ""

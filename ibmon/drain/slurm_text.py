@@ -1,0 +1,107 @@
+"""What `scontrol -o show node` prints, as values. Pure.
+
+The one-line text is the same in every Slurm from 20.11 on, while the JSON form changes its types with each data
+parser and needs a plugin. Nothing here guesses: a line that cannot be understood is a ValueError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Final, NamedTuple
+
+from ibmon.model import NodeView
+
+# One letter behind a state word in compact output (sinfo(1), NODE STATE CODES).
+_SUFFIX: Final = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINT",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+# Compact words that stand for more than one flag.
+_COMPOUND: Final = {
+    "ALLOC": ("ALLOCATED",),
+    "COMP": ("COMPLETING",),
+    "DRAINED": ("IDLE", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+}
+_WORD: Final = re.compile(r"([A-Z][A-Z_]*)([*~#!%$@^-]*)")
+_NODE: Final = re.compile(r"NodeName=(\S+) ")
+_STATE: Final = re.compile(r" State=(\S+)(?: |$)")
+_PARTITIONS: Final = re.compile(r" Partitions=(\S+)(?: |$)")
+_HOST: Final = re.compile(r" NodeHostName=(\S+)(?: |$)")
+_REASON: Final = re.compile(r" Reason=(.*)$")
+_NOTE: Final = re.compile(r" \[([^\[\]\s]+)@([0-9A-Za-z:.+-]+)\](?=$| )")
+_NEXT_FIELD: Final = re.compile(r"(?:^| )(?:Comment|Extra|InstanceId|InstanceType|Gpu\w*|Topology)=.*$")
+
+
+class Record(NamedTuple):
+    """One node line: the node, its host name and the partitions that hold it."""
+
+    view: NodeView
+    host: str | None
+    partitions: tuple[str, ...]
+
+
+def parse_nodes(text: str) -> Iterator[Record]:
+    """Every node of the output, in its order; ValueError at the first line that is not one."""
+    for line in text.splitlines():
+        if line.strip():
+            yield parse_node(line.strip())
+
+
+def parse_node(line: str) -> Record:
+    """One line of ``scontrol -o show node``; ValueError where name or state are not to be found."""
+    # The reason is free text of people and stands behind everything else that is read here.
+    start = _REASON.search(line)
+    head = line[: start.start()] if start else line
+    name, state = _NODE.match(head), _STATE.search(head)
+    if name is None or state is None:
+        raise ValueError(f"not a node: {line[:80]!r}")
+    reason, user, since = parse_reason_field(start.group(1)) if start else (None, None, None)
+    view = NodeView(name.group(1), parse_flags(state.group(1)), reason=reason, user=user, since=since)
+    partitions, host = _PARTITIONS.search(head), _HOST.search(head)
+    return Record(view, host.group(1) if host else None, tuple(partitions.group(1).split(",")) if partitions else ())
+
+
+def parse_flags(text: str) -> frozenset[str]:
+    """The state words of ``IDLE+DRAIN*`` as a set; ValueError for anything that is not made of such words."""
+    flags: set[str] = set()
+    for part in text.upper().split("+"):
+        match = _WORD.fullmatch(part)
+        if match is None:
+            raise ValueError(f"not a node state: {text[:80]!r}")
+        flags.update(_COMPOUND.get(match.group(1), (match.group(1),)))
+        flags.update(_SUFFIX[letter] for letter in match.group(2))
+    return frozenset(flags)
+
+
+def parse_reason_field(text: str) -> tuple[str, str | None, float | None]:
+    """Reason, user and wall time of ``text [root@2030-01-01T10:00:00]``, printed in UTC.
+
+    Slurm puts its note behind the first line of a reason of several; the others follow and are kept, so that such
+    a reason never equals one of ours.
+    """
+    note = _NOTE.search(text)
+    if note is None:
+        return _NEXT_FIELD.sub("", text).strip(), None, None
+    rest = _NEXT_FIELD.sub("", text[note.end() :]).strip()
+    reason = text[: note.start()].strip() + (f" {rest}" if rest else "")
+    return reason, note.group(1), _wall(note.group(2))
+
+
+def _wall(text: str) -> float | None:
+    if text.isdigit():
+        return float(text)
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
