@@ -16,7 +16,11 @@ import msgspec
 
 from ibmon.config import Config
 from ibmon.drain import policy, reconcile
+from ibmon.drain.cluster import Cluster
 from ibmon.engine import Engine, Identity, load_memory
+from ibmon.exporter.compat import NODE_EXPORTER
+from ibmon.exporter.render import Renderer
+from ibmon.exporter.text import Format
 from ibmon.messages import (
     Alerts,
     DeviceFree,
@@ -38,8 +42,6 @@ from ibmon.messages import (
 from ibmon.model import Finding, Now
 from ibmon.recording import Frame, Header, read
 from ibmon.runtime.memory_store import MemoryStore
-from ibmon.simulate.scheduler import Cluster
-from ibmon.snapshot import Snapshot
 from ibmon.sysfs.discover import discover, list_devices
 from ibmon.sysfs.reader import TreeReader
 from ibmon.virtualtree import ReadHangs, VirtualTree
@@ -250,12 +252,10 @@ def play(
 def main(
     file: Path,
     config: Config,
-    *,
-    at: Sequence[float] = (),
-    until: float | None = None,
-    metrics_at: float | None = None,
+    at: Sequence[float],
+    until: float | None,
+    metrics_at: float | None,
     out: IO[str],
-    render: Callable[[Snapshot, Now], str] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> None:
     """Play a recording; JSON Lines go to `out`, or with `metrics_at` the exposition text of that time and nothing else.
@@ -274,6 +274,8 @@ def main(
         if metrics_at is None:
             t = int(time) if time == int(time) else round(time, 6)
             out.write(msgspec.json.encode({"t": t, **row}).decode() + "\n")
-        elif time == metrics_at and render is not None:
-            out.write(render(world.engine.snapshot(world.now()), world.now()))
+        elif time == metrics_at:
+            renderer = Renderer(node_exporter=NODE_EXPORTER in config.exporter.compat)
+            snapshot = world.engine.snapshot(world.now())
+            out.write(renderer.render(snapshot, Format.TEXT, monotonic=world.time).decode())
             return

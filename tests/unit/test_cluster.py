@@ -4,7 +4,7 @@ import pytest
 
 from ibmon.ports import SchedulerError
 from ibmon.recording import SchedulerAct
-from ibmon.simulate.scheduler import Cluster
+from ibmon.drain.cluster import Cluster
 
 NODE = "node0007"
 

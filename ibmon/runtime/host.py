@@ -1,0 +1,59 @@
+"""Who this host is: names, boot, clocks. Reads /proc and the network name; nothing of RDMA."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from ibmon.model import Now
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_UPTIME = Path("/proc/uptime")
+
+
+class HostClock:
+    """`ibmon.ports.Clock` of this host."""
+
+    def now(self) -> Now:
+        """This instant."""
+        return Now(time.monotonic(), time.time())
+
+
+def node_name(configured: str) -> str:
+    """The configured name, else the short host name."""
+    return configured or socket.gethostname().partition(".")[0] or "localhost"
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot; empty where it cannot be read."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def booted() -> float:
+    """Monotonic time (seconds) at which this host booted; minus infinity where nobody says, so long ago.
+
+    In a container /proc/uptime is the host's, as it should be: boot grace is about the host.
+    """
+    try:
+        uptime = float(_UPTIME.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return float("-inf")
+    return time.monotonic() - uptime
+
+
+def product_uuid(sysfs: Path) -> str:
+    """The machine's DMI product UUID, which tells a cloned image from its original; empty where it cannot be read."""
+    try:
+        return (sysfs / "class/dmi/id/product_uuid").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def kernel_release() -> str:
+    """The running kernel's release."""
+    return os.uname().release
