@@ -109,7 +109,7 @@ STATES: Final[dict[str, StateRule]] = {
     "UNKNOWN": StateRule(drain=False, undrain=False, why="it has not registered yet"),
     "INVALID": StateRule(drain=False, undrain=False, why="its registration was refused"),
     "INVALID_REG": StateRule(drain=False, undrain=False, why="its registration was refused"),
-    "NOT_RESPONDING": StateRule(drain=False, undrain=False, why="it does not answer the scheduler"),
+    "NOT_RESPONDING": StateRule(drain=True, undrain=False, why="it does not answer the scheduler"),
     "FUTURE": StateRule(drain=False, undrain=False, why="it does not exist yet"),
     "MAINT": StateRule(drain=False, undrain=False, why="it is in a maintenance reservation"),
     "REBOOT": _REBOOT,

@@ -77,8 +77,6 @@ def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytearray
             if time.monotonic() >= deadline:
                 raise TimeoutError
             ended = _has_ended(child.pid)  # looked at before reading: nothing written before the end is missed
-            if not selector.get_map():
-                time.sleep(0 if ended else _POLL / 5)
             for key, _ in selector.select(0 if ended else _POLL):
                 if _read(key.fd, key.data, deadline):
                     selector.unregister(key.fd)

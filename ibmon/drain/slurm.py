@@ -49,11 +49,13 @@ class Slurm:
         config: SlurmConfig,
         *,
         environ: Mapping[str, str] | None = None,
-        hostname: Callable[[], str] = socket.getfqdn,
+        hostname: Callable[[], str] = socket.gethostname,
+        full_hostname: Callable[[], str] = socket.getfqdn,
     ) -> None:
         self._config = config
         self._environ = os.environ if environ is None else environ
         self._hostname = hostname
+        self._full_hostname = full_hostname
         self._name: str | None = None
 
     @property
@@ -100,27 +102,29 @@ class Slurm:
         given = self._config.node_name or self._environ.get("SLURMD_NODENAME", "")
         if given:
             return _checked(given)
-        full = self._hostname()
-        tried = list(dict.fromkeys((full.split(".", maxsplit=1)[0], full)))
-        for host in tried:
-            names = self._known_as(host)
+        tried: list[str] = []
+        # The full name may need the resolver, so it is looked up only where the short one was not known.
+        for find in (self._hostname, self._full_hostname):
+            host = find() if tried else find().split(".", maxsplit=1)[0]
+            names = [] if host in tried else self._known_as(host)
+            tried.append(host)
             if len(names) > 1:
                 raise NodeNameError(f"Slurm knows {host} as {', '.join(names)}; set slurm.node_name")
             if names:
                 return names[0]
-        raise NodeNameError(f"Slurm knows no node {' or '.join(tried)}; set slurm.node_name")
+        raise NodeNameError(f"Slurm knows no node {' or '.join(dict.fromkeys(tried))}; set slurm.node_name")
 
     def _known_as(self, host: str) -> list[str]:
+        """Node names that Slurm has for a host name: the node of that name, else those that run on that host."""
         try:
-            records = self._show(_checked(host))
+            return [record.view.name for record in self._show(_checked(host)) if record.view.name == host]
         except SchedulerError as error:
-            if "not found" in str(error).lower():
-                return []
-            raise
-        return [record.view.name for record in records if host in (record.view.name, record.host)]
+            if "not found" not in str(error).lower():
+                raise
+        return self._scontrol("show", "aliases", host).split()
 
     def _show(self, *name: str) -> list[Record]:
-        text = self._scontrol("--all", "--oneliner", "show", "node", *name)
+        text = self._scontrol("show", "node", *name, options=("--all", "--oneliner"))
         try:
             records = list(parse_nodes(text))
         except ValueError as error:
@@ -132,11 +136,11 @@ class Slurm:
     def _update(self, *settings: str) -> None:
         self._scontrol("update", f"NodeName={self.node_name}", *settings)
 
-    def _scontrol(self, *arguments: str) -> str:
+    def _scontrol(self, *arguments: str, options: tuple[str, ...] = ()) -> str:
         """Run scontrol; its standard output, or SchedulerError with what it said."""
         try:
             output = process.run(
-                [self._command("scontrol"), *arguments],
+                [self._command("scontrol"), *options, *arguments],
                 timeout=self._config.timeout,
                 environment=self._environment(),
             )
@@ -144,7 +148,7 @@ class Slurm:
             raise SchedulerError(str(error)) from None
         if output.status != 0:
             said = " ".join((output.stderr.strip() or output.stdout.strip()).split())[:200]
-            text = f"scontrol {arguments[0]} failed with status {output.status}: {said or 'it said nothing'}"
+            text = f"scontrol {' '.join(arguments[:2])} failed with status {output.status}: {said or 'it said nothing'}"
             raise SchedulerError(text, forbidden=bool(_FORBIDDEN.search(said)))
         return output.stdout
 

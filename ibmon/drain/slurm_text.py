@@ -37,17 +37,15 @@ _WORD: Final = re.compile(r"([A-Z][A-Z_]*)([*~#!%$@^-]*)")
 _NODE: Final = re.compile(r"NodeName=(\S+) ")
 _STATE: Final = re.compile(r" State=(\S+)(?: |$)")
 _PARTITIONS: Final = re.compile(r" Partitions=(\S+)(?: |$)")
-_HOST: Final = re.compile(r" NodeHostName=(\S+)(?: |$)")
 _REASON: Final = re.compile(r" Reason=(.*)$")
 _NOTE: Final = re.compile(r" \[([^\[\]\s]+)@([0-9A-Za-z:.+-]+)\](?=$| )")
 _NEXT_FIELD: Final = re.compile(r"(?:^| )(?:Comment|Extra|InstanceId|InstanceType|Gpu\w*|Topology)=.*$")
 
 
 class Record(NamedTuple):
-    """One node line: the node, its host name and the partitions that hold it."""
+    """One node line: the node and the partitions that hold it."""
 
     view: NodeView
-    host: str | None
     partitions: tuple[str, ...]
 
 
@@ -68,8 +66,8 @@ def parse_node(line: str) -> Record:
         raise ValueError(f"not a node: {line[:80]!r}")
     reason, user, since = parse_reason_field(start.group(1)) if start else (None, None, None)
     view = NodeView(name.group(1), parse_flags(state.group(1)), reason=reason, user=user, since=since)
-    partitions, host = _PARTITIONS.search(head), _HOST.search(head)
-    return Record(view, host.group(1) if host else None, tuple(partitions.group(1).split(",")) if partitions else ())
+    partitions = _PARTITIONS.search(head)
+    return Record(view, tuple(partitions.group(1).split(",")) if partitions else ())
 
 
 def parse_flags(text: str) -> frozenset[str]:

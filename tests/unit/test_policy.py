@@ -141,7 +141,9 @@ def test_a_state_in_which_nothing_may_be_drained_allows_no_giving_back_either(fl
     assert policy.undrain_obstacle(flags) is not None or policy.drain_obstacle(flags) is None
 
 
-@pytest.mark.parametrize("flags", ["IDLE", "MIXED+PLANNED", "ALLOCATED+COMPLETING", "IDLE+RESERVED", "IDLE+CLOUD"])
+@pytest.mark.parametrize(
+    "flags", ["IDLE", "MIXED+PLANNED", "ALLOCATED+COMPLETING", "IDLE+RESERVED", "IDLE+CLOUD", "IDLE+NOT_RESPONDING"]
+)
 def test_working_nodes_may_be_drained(flags):
     assert policy.drain_obstacle(frozenset(flags.split("+"))) is None
 
@@ -153,7 +155,6 @@ def test_working_nodes_may_be_drained(flags):
         "FAIL",
         "ERROR",
         "UNKNOWN",
-        "NOT_RESPONDING",
         "FUTURE",
         "MAINT",
         "REBOOT_REQUESTED",
