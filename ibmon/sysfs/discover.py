@@ -118,6 +118,4 @@ def _has_phy_statistics(tree: Tree, driver: str | None, location: pci.Location |
 
     Only mlx5 names them as the catalog does, and only its physical functions have them.
     """
-    if driver != "mlx5_core" or location is None or location.directory is None:
-        return False
-    return not tree.exists(f"{location.directory}/physfn")
+    return driver == "mlx5_core" and location is not None and not pci.is_virtual(tree, location)

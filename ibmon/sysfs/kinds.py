@@ -12,7 +12,7 @@ from ibmon.model import Column, Function, Level
 from ibmon.ports import Tree
 from ibmon.sysfs import parse
 from ibmon.sysfs.attributes import CLASS, attribute, names, resolved
-from ibmon.sysfs.pci import Location
+from ibmon.sysfs.pci import Location, is_virtual
 
 _CLASS_VERBS = "class/infiniband_verbs"
 _REPRESENTOR_PREFIX = "vport_"  # hw/mlx5/counters.c: names of the counters of a representor's port
@@ -40,7 +40,7 @@ def function(
         return Function.VIRTUAL
     if ".sf." in posixpath.basename(resolved(tree, f"{CLASS}/{device}/device") or ""):
         return Function.SF
-    if location.directory is not None and tree.exists(f"{location.directory}/physfn"):
+    if is_virtual(tree, location):
         return Function.VF
     if _is_representor(columns, ports):
         return Function.REPRESENTOR

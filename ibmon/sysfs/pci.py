@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ibmon.model import Pci
 from ibmon.ports import Tree
 from ibmon.sysfs import parse
-from ibmon.sysfs.attributes import CLASS, attribute, resolved, target_name
+from ibmon.sysfs.attributes import CLASS, attribute, names, resolved, target_name
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SLOT_NAME: Final = re.compile(rb"^PCI_SLOT_NAME=(\S+)$", re.MULTILINE)
@@ -51,6 +51,11 @@ def locate(tree: Tree, device: str) -> Location | None:
 def physical(tree: Tree, directory: str) -> str:
     """The directory whose link files are true: a virtual function's are reserved, so its physical function's."""
     return resolved(tree, f"{directory}/physfn") or directory
+
+
+def is_virtual(tree: Tree, location: Location) -> bool:
+    """Whether the kernel marks a virtual function; inside a guest nothing does."""
+    return location.directory is not None and "physfn" in names(tree, location.directory)
 
 
 def describe(tree: Tree, location: Location) -> Pci:
