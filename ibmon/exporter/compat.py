@@ -6,7 +6,6 @@ is the file's milliseconds (there an integer division makes it 0), and data byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ibmon.exporter import families
@@ -49,9 +48,8 @@ def info_series(device: Device) -> str:
     return INFO.series(device.board_id or "", device.name, device.firmware_version or "", device.hca_type or "") + "1\n"
 
 
-def all_families() -> Iterator[Family]:
-    """Every family that the option can add, sorted by name within its kind: for the documentation."""
-    yield INFO
+def names() -> list[tuple[str, str]]:
+    """Each name that the option adds for a column, with ours beside it, sorted: for the documentation."""
     columns = [*_ATTRIBUTES, *((Level(level), name) for level, name, _ in catalog.node_exporter_names())]
-    found = (column_family(level, name) for level, name in columns)
-    yield from sorted({f.name: f for f in found if f is not None}.values())
+    pairs = ((column_family(level, name), families.column_family(level, name)) for level, name in columns)
+    return sorted((theirs.name, ours.name) for theirs, ours in pairs if theirs and ours)

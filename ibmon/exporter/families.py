@@ -167,7 +167,7 @@ DRAIN_OVERRIDDEN = Family(
     "ibmon_drain_overridden", _GAUGE, "1 while somebody's resume of a node that is still bad is respected, else 0."
 )
 DRAIN_ORPHANED = Family(
-    "ibmon_drain_orphaned", _GAUGE, "1 if the scheduler shows a drain in our words of which we have no record, else 0."
+    "ibmon_drain_orphaned", _GAUGE, "1 if the scheduler shows a drain in our words that we have no record of, else 0."
 )
 DRAIN_BLOCKED = Family(
     "ibmon_drain_blocked", _GAUGE, "Why a drain that is due is not made: 1 for what holds.", ("code",)
