@@ -16,6 +16,7 @@ from ibmon.ports import Tree
 from ibmon.sysfs import danger, kinds, netdevs, parse, pci
 from ibmon.sysfs.attributes import CLASS, attribute, names, target_name
 from ibmon.sysfs.columns import Parts, Statistics, columns, phy_names
+from ibmon.sysfs.traits import with_traits
 
 MAX_PORTS: Final = 64
 """Ports of one device beyond which the rest is left out; a switchdev PF can have hundreds of representor ports."""
@@ -67,7 +68,7 @@ def discover(
     ports = _ports(tree, name)
     statistics = ethtool if _has_phy_statistics(tree, driver, location) else None
     phys = {p.id.port: phy_names(statistics, p.netdev) for p in ports if p.link_layer == "Ethernet"}
-    found = columns(tree, Parts(name, ports, location, skip, phys))
+    found = with_traits(columns(tree, Parts(name, ports, location, skip, phys)), name, driver)
     chardev = kinds.uverbs(tree, name)
     device = Device(
         name=name,

@@ -104,7 +104,7 @@ class ReaderPool:
         self._files.forget(device)
 
     def stuck(self) -> frozenset[str]:
-        """The devices that a thread was left in."""
+        """The devices that a thread was left in, after `close` also the one whose read it did not wait for."""
         with self._condition:
             return frozenset(self._parked)
 
@@ -115,6 +115,9 @@ class ReaderPool:
             self._jobs.clear()
             self._condition.notify_all()
         self._worker.join(seconds)
+        with self._condition:
+            if self._current is not None and self._worker.is_alive():
+                self._parked.setdefault(_device(self._current), deque())
         self._files.close()
         return not self._worker.is_alive() and not self.stuck()
 

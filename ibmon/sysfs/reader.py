@@ -20,6 +20,7 @@ from ibmon.sysfs.attributes import CLASS
 from ibmon.sysfs.columns import Statistics
 from ibmon.sysfs.descriptors import DEFAULT_BUDGET, Budget, Files
 from ibmon.sysfs.files import PAGE, FileTree
+from ibmon.sysfs.traits import not_read
 
 GONE: Final = frozenset({errno.ENODEV, errno.ENOENT})
 """What files of an unregistered device answer: an old descriptor the first, a path the second."""
@@ -79,6 +80,8 @@ class _Pass:
     def done(self, columns: tuple[int, ...], ended: Now) -> Reading:
         """The reading."""
         device = self._device
+        if not_read(Level.HW, device.driver) is not None:
+            self._leave_out_unread(columns)
         return Reading(
             device.name,
             device.layout.generation,
@@ -93,6 +96,14 @@ class _Pass:
     def gone(self, columns: tuple[int, ...], ended: Now) -> Reading:
         """The reading of a device that is not there any more, whatever was read before that showed."""
         return gone(self._device.name, self._device.layout.generation, columns, self._started, ended)
+
+    def _leave_out_unread(self, columns: tuple[int, ...]) -> None:
+        """Take for missing what the driver marks as not read by a value of its own (ionic)."""
+        for at, index in enumerate(columns):
+            mark = not_read(self._device.layout.columns[index].level, self._device.driver)
+            if mark is not None and self.values[at] == mark:
+                self.values[at] = None
+                self.errnos[index] = errno.ENODATA
 
     def _rate(self, port: int, read: Callable[[], bytes]) -> bytes:
         """The one file that `rate` and `width` share: asked once, as it costs mlx5 five firmware commands."""

@@ -99,7 +99,7 @@ def start(post: Callable[[Hotplug], None], udevd: Path = _UDEVD) -> tuple[Watch 
         The watch and the source that it listens to, or None and why there is none.
     """
     try:
-        import pyudev  # noqa: PLC0415 - it loads a C library that a host may lack
+        import pyudev
     except ImportError as error:
         return None, f"no hotplug events: {error}"
     source = "udev" if udevd.exists() else "kernel"
