@@ -57,3 +57,18 @@ def product_uuid(sysfs: Path) -> str:
 def kernel_release() -> str:
     """The running kernel's release."""
     return os.uname().release
+
+
+def own_usage() -> dict[str, float]:
+    """What this process uses: resident megabytes, CPU seconds, threads, open files."""
+    import psutil
+
+    process = psutil.Process()
+    with process.oneshot():
+        times = process.cpu_times()
+        return {
+            "rss_mib": round(process.memory_info().rss / 2**20, 1),
+            "cpu_seconds": round(times.user + times.system, 1),
+            "threads": process.num_threads(),
+            "open_files": process.num_fds(),
+        }

@@ -5,10 +5,11 @@ Knows no history: holds have not run, so it judges only what a single look can t
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ibmon.config import Config
 from ibmon.engine import Engine, Identity
 from ibmon.messages import Discover, Discovered, Effect, Event, ListingDone, Poll, Read, ReadDone, ReadListing, Tick
-from ibmon.ports import Tree
 from ibmon.runtime import host
 from ibmon.snapshot import Snapshot
 from ibmon.sysfs import danger, ethtool
@@ -20,12 +21,13 @@ ROUNDS = 8
 """Exchanges that one pass takes at most: the listing, the facts, the values, and what these change."""
 
 
-def snapshot(config: Config, tree: Tree) -> Snapshot:
+def snapshot(config: Config, sysfs: Path) -> Snapshot:
     """The node as one look shows it. A read that hangs hangs the caller, who can be interrupted."""
+    tree = FileTree(sysfs)
     clock = host.HostClock()
     identity = Identity(host.node_name(config.node.name), host.boot_id(), host.booted())
     engine = Engine(config, identity, clock.now(), enabled=False)
-    live = isinstance(tree, FileTree) and tree.is_sysfs()
+    live = tree.is_sysfs()
     platform = danger.Platform.host() if live else danger.Platform()
     statistics = ethtool.Ethtool() if live else None
     files = reader(tree, clock, ethtool=statistics)

@@ -1,0 +1,354 @@
+"""The daemon on a real host: one thread owns the engine, all others only queue events for it.
+
+Threads: readers (sysfs), hotplug, HTTP, the scheduler's calls, webhook delivery, housekeeping. No policy is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
+
+import msgspec
+
+from ibmon import __version__
+from ibmon.config import Config
+from ibmon.configfile import ConfigError, Loaded, load
+from ibmon.drain import reconcile
+from ibmon.engine import Engine, Identity, load_memory
+from ibmon.exporter.errors import ExporterError
+from ibmon.exporter.selfmetrics import SelfMetrics
+from ibmon.exporter.server import Server
+from ibmon.messages import (
+    Abandon,
+    Discover,
+    Drain,
+    Effect,
+    EffectDone,
+    Event,
+    Forget,
+    Poll,
+    Read,
+    ReadListing,
+    Release,
+    Reloaded,
+    StopFile,
+    Tick,
+)
+from ibmon.model import BlockCode, Mode
+from ibmon.ports import Scheduler
+from ibmon.runtime import host, logs
+from ibmon.runtime.actor import Actor
+from ibmon.runtime.housekeeping import Chore, Housekeeping
+from ibmon.runtime.notify import Notifier
+from ibmon.runtime.persist import Persistence
+from ibmon.runtime.readers import Readers
+from ibmon.runtime.verdict import VerdictFile
+from ibmon.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+EXIT_USAGE = 2
+LONGEST_WAIT = 5.0
+"""Seconds after which the loop turns although nothing is due: the watchdog, the stop file and the verdict file live."""
+
+PATIENCE = 1.0
+"""Seconds for which a verdict waits for reads that are out, so that one turn judges one whole pass."""
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """What a signal handler queued: ``stop`` or ``reload``."""
+
+    what: str
+
+
+class ChoreDue(msgspec.Struct, frozen=True):
+    """What housekeeping queued."""
+
+    chore: Chore
+
+
+Item: TypeAlias = Event | Signal | ChoreDue
+
+
+class Daemon:
+    """One node daemon. `start` may raise ExporterError or ConfigError; `loop` returns after `stop`.
+
+    Args:
+        loaded: the configuration and where it came from.
+        sysfs: the sysfs root.
+        scheduler: what is drained through instead of the configured one (a simulated node brings its own).
+        reload: reads the configuration anew; None where that means nothing.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        sysfs: Path,
+        *,
+        scheduler: Scheduler | None = None,
+        reload: Callable[[], Loaded] | None = None,
+    ) -> None:
+        self.config: Config = loaded.config
+        self.snapshot: Snapshot | None = None
+        self._hash = loaded.hash
+        self._valid = True
+        self._reload = reload
+        self._sysfs = sysfs
+        self._clock = host.HostClock()
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._stopping = False
+        self._turned: float | None = None
+        self._last_tick = float("-inf")
+        self._stop_file = False
+        self._runtime_directory = Path(self.config.state.runtime_directory)
+        self._notifier = Notifier()
+        self._given_scheduler = scheduler
+        self._verdict: VerdictFile | None = VerdictFile(self._runtime_directory)
+
+    # ------------------------------------------------------------------------------------- start and stop
+
+    def start(self) -> None:
+        """Open everything; the address first, so that a port in use changes nothing else."""
+        config = self.config
+        targets = [w.url for w in config.webhook]
+        self._self_metrics = SelfMetrics(targets)
+        self.server = Server(
+            config.exporter,
+            lambda: self.snapshot,
+            self_metrics=self._self_metrics,
+            heartbeat=lambda: self._turned,
+        )
+        self.server.start()
+        now = self._clock.now()
+        node = host.node_name(config.node.name)
+        boot = host.boot_id()
+        self._persistence = Persistence(config, node, host.product_uuid(self._sysfs), self._self_metrics)
+        self._readers = Readers(self._queue.put, self._sysfs, config.devices, self._runtime_directory, self._clock)
+        self.engine = Engine(
+            config,
+            Identity(node, boot, host.booted()),
+            now,
+            memory=load_memory(self._persistence.load()),
+            owned=self._persistence.ownership(),
+            enabled=self._persistence.acts,
+            quarantined=self._readers.quarantined,
+        )
+        self._actor = self._start_actor()
+        self._housekeeping = Housekeeping(lambda chore: self._queue.put(ChoreDue(chore)))
+        log.info(
+            logs.line(
+                "start",
+                {"version": __version__, "node": node, "mode": config.action.mode.value,
+                 "scheduler": config.action.scheduler, "metrics": self.server.url + "metrics"},
+            )
+        )  # fmt: skip
+
+    def _start_actor(self) -> Actor | None:
+        scheduler = self._given_scheduler
+        if scheduler is None and self.config.action.scheduler == "slurm":
+            from ibmon.drain.slurm import Slurm
+
+            scheduler = Slurm(self.config.slurm)
+        if scheduler is None:
+            return None
+        return Actor(self._queue.put, scheduler, self._persistence.store, self._gates, self._clock)
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe from any thread and from a signal handler."""
+        self._queue.put(Signal("stop"))
+
+    def ask_reload(self) -> None:
+        """Ask for the configuration to be read anew."""
+        self._queue.put(Signal("reload"))
+
+    def close(self) -> bool:
+        """Give everything back; whether no thread is left in a read that hangs.
+
+        The port, the store and the lock go first: a successor can serve although a thread of this process still
+        waits in the kernel.
+        """
+        self._notifier.send("STOPPING=1")
+        self.server.close()
+        if self._actor is not None:
+            self._actor.close(1.0)
+        self._persistence.close()
+        self._housekeeping.close()
+        clean = self._readers.close()
+        self._notifier.close()
+        log.info(logs.line("stop", {"clean": clean}))
+        return clean
+
+    # ------------------------------------------------------------------------------------- the loop
+
+    def loop(self) -> None:
+        """Turn until `stop`. One turn: take what came, ask for what is due, judge and act, publish."""
+        self._notifier.send("READY=1", f"STATUS=serving {self.server.url}metrics")
+        while not self._stopping:
+            self._turn(self._take())
+
+    def _take(self) -> list[Item]:
+        """Wait until something comes or is due; then all that came."""
+        items: list[Item] = []
+        wait = self.engine.next_due() - time.monotonic()
+        if self._last_tick < (self._turned or 0.0):
+            wait = min(wait, self._last_tick + PATIENCE - time.monotonic())
+        try:
+            items.append(self._queue.get(timeout=max(0.0, min(wait, LONGEST_WAIT))))
+            while True:
+                items.append(self._queue.get_nowait())
+        except queue.Empty:
+            return items
+
+    def _turn(self, items: Sequence[Item]) -> None:
+        began = time.monotonic()
+        for item in items:
+            if isinstance(item, Signal):
+                self._signal(item.what)
+            elif isinstance(item, ChoreDue):
+                self._chore(item.chore)
+            else:
+                self._step(item)
+        if self._stopping:
+            return
+        self._look_for_stop_file()
+        self._step(Poll())
+        waiting = any(s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values())
+        if not waiting or began - self._last_tick >= PATIENCE:
+            self._step(Tick())
+            self._last_tick = time.monotonic()
+            self._publish()
+        self._readers.turn()
+        self._turned = time.monotonic()
+        self._self_metrics.tick(self._turned - began)
+        self._notifier.send("WATCHDOG=1")
+
+    def _step(self, event: Event) -> None:
+        self._carry_out(self.engine.step(event, self._clock.now()))
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        """What must be saved first, then what leaves the node, then the reads."""
+        self._persistence.commit(effects, self._clock.now())
+        reads: list[ReadListing | Discover | Read | Abandon | Forget] = []
+        for effect in effects:
+            if isinstance(effect, ReadListing | Discover | Read | Abandon | Forget):
+                reads.append(effect)
+            elif isinstance(effect, Drain | Release):
+                self._request(effect)
+        if reads:
+            self._readers.carry_out(reads)
+
+    def _request(self, request: Drain | Release) -> None:
+        if self._actor is not None:
+            self._actor.submit(request)
+            return
+        kind = "drain" if isinstance(request, Drain) else "release"
+        mark = request.intent.id if isinstance(request, Drain) else request.owned.id
+        self._queue.put(
+            EffectDone(
+                "drain" if kind == "drain" else "release",
+                mark,
+                "blocked",
+                code=BlockCode.SCHEDULER_UNREACHABLE,
+                detail="action.scheduler is none: there is nothing to drain through",
+            )
+        )
+
+    def _publish(self) -> None:
+        now = self._clock.now()
+        snapshot = msgspec.structs.replace(self.engine.snapshot(now), config_valid=self._valid, config_hash=self._hash)
+        self.snapshot = snapshot
+        self._self_metrics.refresh(now.monotonic)
+        if self._verdict is not None:
+            try:
+                self._verdict.write(snapshot)
+            except OSError as error:
+                log.warning("%s cannot be written: %s", self._verdict.path, error.strerror)
+
+    # ------------------------------------------------------------------------------------- people and time
+
+    def _gates(self) -> reconcile.Gates:
+        return reconcile.Gates(
+            mode=lambda: self.config.action.mode if self._persistence.acts else Mode.OBSERVE,
+            stop=lambda: reconcile.stop_file_present(self.config.action.stop_file),
+            limits=self.config.action.limits,
+        )
+
+    def _look_for_stop_file(self) -> None:
+        present = reconcile.stop_file_present(self.config.action.stop_file)
+        if present is not self._stop_file:
+            self._stop_file = present
+            self._step(StopFile(present))
+
+    def _signal(self, what: str) -> None:
+        if what == "stop":
+            self._stopping = True
+        elif self._reload is not None:
+            self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._reload_now(self._reload)
+            self._notifier.send("READY=1")
+
+    def _reload_now(self, reload: Callable[[], Loaded]) -> None:
+        """Take a valid configuration into force; an invalid one changes nothing but what is said of it."""
+        try:
+            loaded = reload()
+            self.server.reload()
+        except (ConfigError, ExporterError) as error:
+            self._valid = False
+            log.error("reload failed, the running configuration stays in force: %s", error)
+            return
+        before, self.config = self.config, loaded.config
+        self._valid, self._hash = True, loaded.hash
+        for section in ("exporter", "state", "node", "webhook", "slurm"):
+            if getattr(before, section) != getattr(self.config, section):
+                log.warning("[%s] has changed: that takes a restart", section)
+        self._readers.pool.configure(self.config.devices.include, self.config.devices.exclude)
+        self._step(Reloaded(self.config))
+
+    def _chore(self, chore: Chore) -> None:
+        if chore == "reread":
+            try:
+                self.server.reload()
+            except ExporterError as error:
+                log.error("%s; what was in force stays so", error)
+        elif chore == "summary":
+            log.info(logs.line("summary", host.own_usage()))
+        else:
+            self._persistence.chore(chore)
+
+
+def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; the exit code."""
+    logs.setup()
+    daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file))
+    try:
+        daemon.start()
+    except (ExporterError, ConfigError) as error:
+        sys.stderr.write(f"ibmon: {error}\n")
+        return EXIT_USAGE
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        daemon.stop()
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        daemon.ask_reload()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, reload)
+    try:
+        daemon.loop()
+    finally:
+        clean = daemon.close()
+    if not clean:
+        # A thread waits in the kernel; the interpreter would wait for nothing, but leave no room for surprises.
+        sys.stderr.flush()
+        os._exit(0)
+    return 0

@@ -1,0 +1,132 @@
+"""What a running daemon keeps and sends: the store with its lock, the history, the outbox of the webhooks.
+
+One transaction for all that a step decided, before anything of it leaves the node. When saving fails the daemon goes
+on from memory and says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ibmon.config import Config
+from ibmon.exporter.selfmetrics import SelfMetrics
+from ibmon.messages import Effect, Log, Save, Send
+from ibmon.model import Now, Ownership
+from ibmon.ports import StoreError
+from ibmon.runtime import logs
+from ibmon.runtime.housekeeping import Chore
+from ibmon.statedir import StateLock
+from ibmon.store import Store
+
+if TYPE_CHECKING:
+    from ibmon.alert.webhook import WebhookSender
+
+log = logging.getLogger(__name__)
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class Persistence:
+    """The state directory of a running daemon.
+
+    Attributes:
+        acts: False where another daemon holds the lock: then this one exports and does nothing else.
+    """
+
+    def __init__(self, config: Config, node: str, machine: str, metrics: SelfMetrics) -> None:
+        directory = Path(config.state.directory)
+        self._node = node
+        self._metrics = metrics
+        self._lock = StateLock(directory)
+        try:
+            self.acts = self._lock.acquire()
+        except StoreError as error:
+            # Nobody can tell whether another daemon acts for this node, so this one does not.
+            self.acts = False
+            log.warning("%s: nothing is saved, and nothing is asked of the scheduler", error)
+        else:
+            if not self.acts:
+                log.warning("another ibmon runs on %s: this one exports, and acts for nothing", directory)
+        self.store = Store(directory, node=node, machine=machine or None)
+        self._sender: WebhookSender | None = None
+        self._unsaved = False
+        if self.acts and config.webhook:
+            from ibmon.alert.webhook import WebhookSender  # brings urllib3
+
+            self._sender = WebhookSender(self.store, config.webhook, node=node, metrics=metrics)
+
+    def load(self) -> bytes | None:
+        """The engine's state, None where there is none that can be read."""
+        if not self.acts:
+            return None
+        try:
+            state = self.store.load()
+        except StoreError as error:
+            log.error("%s: starting without history", error)
+            return None
+        if self.store.set_aside:
+            log.error(self.store.set_aside)
+        if self.store.network:
+            log.warning(self.store.network)
+        return state
+
+    def ownership(self) -> Ownership | None:
+        """The record of a drain; None also where it cannot be read (a drain of ours is then an orphan)."""
+        if not self.acts:
+            return None
+        try:
+            return self.store.ownership()
+        except StoreError as error:
+            log.error("%s: a drain of ours would be nobody's", error)
+            return None
+
+    def commit(self, effects: Sequence[Effect], now: Now) -> None:
+        """Save what these effects say is to be saved, all or nothing, and write their log lines."""
+        logged = [e for e in effects if isinstance(e, Log)]
+        for effect in logged:
+            log.log(_LEVELS[effect.level], "%s", logs.line(effect.event, effect.fields))
+        kept = [e for e in effects if isinstance(e, Save | Log | Send)]
+        if not kept or not self.acts:
+            return
+        try:
+            with self.store.transaction():
+                for effect in kept:
+                    self._keep(effect, now)
+        except StoreError as error:
+            self._metrics.save_failed()
+            if not self._unsaved:
+                self._unsaved = True
+                log.error("%s: going on from memory, and giving nothing back that is not saved", error)
+            return
+        if self._unsaved:
+            self._unsaved = False
+            log.info(logs.line("saving-again", {"file": self.store.path}))
+
+    def _keep(self, effect: Save | Log | Send, now: Now) -> None:
+        if isinstance(effect, Save):
+            self.store.save(effect.state)
+        elif isinstance(effect, Log):
+            self.store.add_event(now.wall, effect.level, effect.event, effect.fields)
+        elif self._sender is not None:
+            self._sender.send(effect.topic, effect.subject, effect.body)
+
+    def chore(self, chore: Chore) -> None:
+        """Prune or compact the store."""
+        if not self.acts:
+            return
+        try:
+            if chore == "prune":
+                self.store.prune()
+            else:
+                self.store.compact()
+        except StoreError as error:
+            log.error("%s", error)
+
+    def close(self) -> None:
+        """Stop sending, close the file, give the lock back."""
+        if self._sender is not None:
+            self._sender.close()
+        self.store.close()
+        self._lock.release()
