@@ -28,20 +28,23 @@ class Connection:
 
     def __init__(self, channel: socket.socket, accepted: float) -> None:
         self.channel = channel
-        self.active = accepted  # monotonic time of accept or of the last whole answer
+        self.active = accepted  # monotonic time of accept or of the last whole request
         self.busy = False  # an answer is being made or sent
+        self.last = False  # after this answer the connection ends
 
     def shut(self) -> None:
         """End the connection from another thread; its own thread notices and cleans up."""
+        self.last = True
         with contextlib.suppress(OSError):  # it has ended by itself
             # Not the channel's own method: that of a TLS socket would let its thread go on in plain text.
             socket.socket.shutdown(self.channel, socket.SHUT_RDWR)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one connection in its constructor, as the standard library wants it."""
+    """Serves one connection in its constructor, as the standard library wants it; `clock` gives monotonic time."""
 
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # so that what is no HTTP gets an answer with headers too
     server_version = "ibmon"
     sys_version = ""
     timeout = SOCKET_TIMEOUT
@@ -50,18 +53,12 @@ class Handler(BaseHTTPRequestHandler):
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(
-        self,
-        connection: Connection,
-        peer: object,
-        site: Site,
-        users: Users | None,
-        answered: Callable[[Connection], bool],
+        self, connection: Connection, peer: object, site: Site, users: Users | None, clock: Callable[[], float]
     ) -> None:
-        """`answered` is told of every whole answer and says whether the connection may stay."""
         self._connection = connection
         self._site = site
         self._users = users
-        self._answered = answered
+        self._clock = clock
         # There is no socketserver behind this one, and nothing in the base asks for it.
         super().__init__(connection.channel, peer, cast("BaseServer", None))
 
@@ -81,11 +78,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         self._connection.busy = True
+        self._connection.active = self._clock()
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # the body is not read, and must not be taken for the next request
         self._send(self._respond(), body=body)
         self._connection.busy = False
-        if not self._answered(self._connection):
+        if self._connection.last:  # read after busy was cleared: whoever set it either saw that, or is seen here
             self.close_connection = True
 
     def _respond(self) -> Response:

@@ -107,9 +107,11 @@ class Server:
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which close alone does not
             self._listener.close()
         with self._lock:
-            idle = [c for c in self._connections if not c.busy]
-        for connection in idle:
-            connection.shut()
+            connections = list(self._connections)
+        for connection in connections:
+            connection.last = True
+            if not connection.busy:
+                connection.shut()
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._closed.is_set():
@@ -123,13 +125,10 @@ class Server:
     def _admit(self, channel: socket.socket, peer: object) -> None:
         connection = Connection(channel, self._clock())
         with self._lock:
-            full = len(self._connections) >= CONNECTIONS
-            oldest = min(self._connections, key=lambda c: c.active) if full else None
-            refused = len(self._connections) >= 2 * CONNECTIONS  # those that were told to end have not ended
+            refused = len(self._connections) >= 2 * CONNECTIONS  # those that were told to end have not ended yet
             if not refused:
+                self._make_room()
                 self._connections.add(connection)
-        if oldest:
-            oldest.shut()
         if refused:
             channel.close()
             return
@@ -139,13 +138,19 @@ class Server:
         except RuntimeError:  # no more threads: this client must come again
             self._end(connection)
 
+    def _make_room(self) -> None:
+        """Where all places are taken, end the connection that has been silent the longest."""
+        staying = [c for c in self._connections if not c.last]
+        if len(staying) >= CONNECTIONS:
+            min(staying, key=lambda c: c.active).shut()
+
     def _serve(self, connection: Connection, peer: object) -> None:
         context = self._context
         try:
             connection.channel.settimeout(SOCKET_TIMEOUT)
             if context is not None:
                 self._start_tls(context, connection)
-            Handler(connection, peer, self._site, self._users, self._answered)
+            Handler(connection, peer, self._site, self._users, self._clock)
         except OSError:
             pass  # the client went away, was too slow, or speaks no TLS (SSLError is an OSError)
         finally:
@@ -156,10 +161,6 @@ class Server:
         channel = context.wrap_socket(connection.channel, server_side=True, do_handshake_on_connect=False)
         connection.channel = channel
         channel.do_handshake()
-
-    def _answered(self, connection: Connection) -> bool:
-        connection.active = self._clock()
-        return not self._closed.is_set()
 
     def _end(self, connection: Connection) -> None:
         with self._lock:
