@@ -24,6 +24,7 @@ _READ: Final = os.O_RDONLY | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _COARSE_NS: Final = 20_000_000  # two changes of a directory within a clock tick (at most 10 ms) bear the same time
 _Stamp = tuple[int, int, int]
+_NO_STAMP: Final = (-1, -1, -1)
 
 
 class Budget:
@@ -145,8 +146,6 @@ def _stamp(path: str) -> _Stamp | None:
 
 
 def _trusted_stamp(path: str) -> _Stamp | None:
-    """The stamp of a directory, or None (which equals none) where a later change could bear the same time."""
+    """The stamp of a directory, or one that equals none where a later change could bear the same time."""
     stamp = _stamp(path)
-    if stamp is None or time.time_ns() - stamp[2] < _COARSE_NS:
-        return None
-    return stamp
+    return _NO_STAMP if stamp is not None and time.time_ns() - stamp[2] < _COARSE_NS else stamp
