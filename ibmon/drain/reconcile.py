@@ -56,6 +56,8 @@ def drain(intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now:
 
     Done means: read back at the scheduler, and still within the limits when counted again. The outcome carries the
     id of the drain that stands, which may be that of an older one of ours: a standing reason is never rewritten.
+    `gone` means that this very drain was held and somebody has taken it away: that person is respected, so it is not
+    made again, and the caller decides until when.
     The record is saved before the write. If it cannot be saved the drain goes on all the same (the intent remembers
     it), and every later call tries to save it; until that worked `release` refuses.
     """
@@ -138,6 +140,9 @@ class _Drain(_Call):
             return self._unreachable(error)
         if standing := self._ours(record, view):
             return self._settle(standing, saved=record == standing)
+        if record is not None and record.held and record.id == self._intent.id and not view.drained:
+            self._save(None)
+            return self._end("gone", detail="somebody gave the node back")
         if code := policy.node_gate(view, record, self._intent):
             return self._end("blocked", code, _obstacle(code, view))
         if blocked := self._limits(view):

@@ -197,6 +197,21 @@ def test_a_standing_drain_of_ours_with_an_older_id_stays_and_its_id_is_told():
     assert cluster.writes == []
 
 
+def test_a_drain_that_a_person_took_away_is_told_and_not_made_again():
+    cluster, store = Cluster(), Memory(HELD)
+    done = drain(cluster, store)
+    assert said(done) == ("gone", None)
+    assert cluster.writes == []
+    assert store.owned is None
+
+
+@pytest.mark.parametrize("record", [ASKED, msgspec.structs.replace(HELD, id="0a0a0a")])
+def test_a_drain_that_never_stood_or_an_older_one_does_not_count_as_taken_away(record):
+    cluster, store = Cluster(), Memory(record)
+    assert said(drain(cluster, store)) == ("done", None)
+    assert store.owned == HELD
+
+
 @pytest.mark.parametrize("flag", ["MAINT", "REBOOT_REQUESTED", "DOWN", "POWERED_DOWN", "NEW_FLAG"])
 def test_a_node_in_another_state_is_left_alone_and_the_answer_names_it(flag):
     cluster, store = Cluster(("IDLE", flag)), Memory()
