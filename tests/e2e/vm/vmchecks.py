@@ -67,6 +67,11 @@ def run(guest: Guest, file: str, out: Path, *, timeout: float = 300) -> Results:
     In their environment, as paths of this machine, for `in-host` in a guest with this machine's root: IBMON, the
     command of the present virtual environment; IBMON_INTERPRETER, what it runs on; IBMON_CHECKOUT.
     """
+    for path in (CHECKOUT, Path(sys.executable)):
+        if path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp"):
+            pytest.fail(
+                f"{path}: the guest has a /tmp of its own; put checkout and interpreter elsewhere", pytrace=False
+            )
     guest = dataclasses.replace(guest, shares=[*guest.shares, Share(CHECKS, "/checks")])
     environment = {
         "IBMON": Path(sys.executable).with_name("ibmon"),

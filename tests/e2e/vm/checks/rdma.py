@@ -77,3 +77,16 @@ def read(path: Path) -> str:
 def process_state(pid: int) -> str:
     """The kernel's letter for a process: R, S, D (uninterruptible), T (stopped), Z."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def hung_readers() -> set[int]:
+    """Threads that wait in a driver's msleep, in uninterruptible sleep; those of a process that has exited too.
+
+    The letter D alone would not do: a page that is read over a share waits in D state for a moment as well.
+    """
+    found = set()
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with contextlib.suppress(OSError):  # threads come and go
+            if process_state(int(task.name)) == "D" and read(task / "wchan") == "msleep":
+                found.add(int(task.name))
+    return found
