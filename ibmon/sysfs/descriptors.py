@@ -20,6 +20,9 @@ from ibmon.sysfs.files import PAGE
 DEFAULT_BUDGET: Final = 20_000
 """Descriptors to keep; 256 devices with 60 files each need 15,360. The unit allows 65,536."""
 
+RESERVED: Final = 256
+"""Descriptors left to connections, the store and libraries where the process may not open many."""
+
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _COARSE_NS: Final = 20_000_000  # two changes of a directory within a clock tick (at most 10 ms) bear the same time
@@ -28,11 +31,12 @@ _NO_STAMP: Final = (-1, -1, -1)
 
 
 class Budget:
-    """How many descriptors may be kept, over all devices; half of what the process may open at most."""
+    """How many descriptors may be kept, over all devices; what the rest of the process needs is left free."""
 
     def __init__(self, limit: int = DEFAULT_BUDGET) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.limit = limit if soft == resource.RLIM_INFINITY else min(limit, soft // 2)
+        room = limit if soft == resource.RLIM_INFINITY else max(soft - RESERVED, soft // 2)
+        self.limit = min(limit, room)
         self.used = 0
         self._lock = threading.Lock()
 

@@ -330,9 +330,10 @@ def test_beyond_the_budget_files_are_opened_for_each_read(tmp_path, budget):
     assert open_below(tmp_path) == 0
 
 
-def test_the_budget_leaves_half_of_what_the_process_may_open(monkeypatch):
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (1024, 4096))
-    assert descriptors.Budget().limit == 512
+@pytest.mark.parametrize(("may_open", "kept"), [(65536, 20_000), (1024, 768), (300, 150), (-1, 20_000)])
+def test_the_budget_leaves_room_for_the_rest_of_the_process(monkeypatch, may_open, kept):
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (may_open, 65536))
+    assert descriptors.Budget().limit == kept
     assert descriptors.Budget(100).limit == 100
 
 
