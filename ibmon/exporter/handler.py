@@ -6,7 +6,6 @@ Owns the protocol on top of the standard library's parser. It must not know what
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
@@ -16,8 +15,6 @@ from typing import Final, cast
 
 from ibmon.exporter.auth import Users
 from ibmon.exporter.site import OPEN_PATHS, PLAIN, Response, Site, text
-
-_log = logging.getLogger(__name__)
 
 SOCKET_TIMEOUT: Final = 30.0
 """Seconds that one read or write on a connection may take, and that a connection may be idle."""
@@ -41,7 +38,10 @@ class Connection:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one connection in its constructor, as the standard library wants it; `clock` gives monotonic time."""
+    """Serves one connection in its constructor, as the standard library wants it.
+
+    `users` gives who may ask now (a connection can outlive a password), `clock` monotonic time.
+    """
 
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"  # so that what is no HTTP gets an answer with headers too
@@ -53,7 +53,12 @@ class Handler(BaseHTTPRequestHandler):
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(
-        self, connection: Connection, peer: object, site: Site, users: Users | None, clock: Callable[[], float]
+        self,
+        connection: Connection,
+        peer: object,
+        site: Site,
+        users: Callable[[], Users | None],
+        clock: Callable[[], float],
     ) -> None:
         self._connection = connection
         self._site = site
@@ -89,14 +94,11 @@ class Handler(BaseHTTPRequestHandler):
     def _respond(self) -> Response:
         path = self.path.partition("?")[0]
         get = self.headers.get
-        if self._users and path not in OPEN_PATHS and not self._users.admit(get("Authorization")):
+        users = self._users()
+        if users and path not in OPEN_PATHS and not users.admit(get("Authorization")):
             challenge = ("WWW-Authenticate", 'Basic realm="ibmon", charset="UTF-8"')
             return text(HTTPStatus.UNAUTHORIZED, "user and password please", challenge)
-        try:
-            return self._site.respond(path, get("Accept"), get("Accept-Encoding"))
-        except Exception:  # noqa: BLE001 - one wrong value must not take the connection with it
-            _log.exception("event=request-failed path=%r", path)
-            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this answer could not be made; the log says why")
+        return self._site.respond(path, get("Accept"), get("Accept-Encoding"))
 
     def _send(self, response: Response, *, body: bool) -> None:
         self.send_response(response.status)

@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ibmon.config import ExporterConfig
@@ -22,6 +23,7 @@ from ibmon.exporter.render import Renderer
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.site import Site
 from ibmon.exporter.tls import load_context
+from ibmon.exporter.workers import Workers
 from ibmon.snapshot import Snapshot
 
 CONNECTIONS: Final = 32
@@ -69,6 +71,7 @@ class Server:
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
         self._closed = threading.Event()
+        self._workers = Workers("ibmon-http")
 
     @property
     def address(self) -> Address:
@@ -91,7 +94,7 @@ class Server:
         threading.Thread(target=self._accept, args=(listener,), name="ibmon-accept", daemon=True).start()
 
     def reload(self) -> None:
-        """Read certificate and password files anew, for connections from now on.
+        """Read certificate and password files anew. Certificates hold for connections from now on.
 
         Raises:
             ExporterError: a file is wrong; what was in force stays so.
@@ -132,9 +135,8 @@ class Server:
         if refused:
             channel.close()
             return
-        thread = threading.Thread(target=self._serve, args=(connection, peer), name="ibmon-http", daemon=True)
         try:
-            thread.start()
+            self._workers.run(partial(self._serve, connection, peer))
         except RuntimeError:  # no more threads: this client must come again
             self._end(connection)
 
@@ -150,7 +152,7 @@ class Server:
             connection.channel.settimeout(SOCKET_TIMEOUT)
             if context is not None:
                 self._start_tls(context, connection)
-            Handler(connection, peer, self._site, self._users, self._clock)
+            Handler(connection, peer, self._site, lambda: self._users, self._clock)
         except OSError:
             pass  # the client went away, was too slow, or speaks no TLS (SSLError is an OSError)
         finally:

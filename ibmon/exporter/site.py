@@ -5,6 +5,7 @@ Owns the routes, health and readiness. It must not know sockets: a path and two 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -17,6 +18,8 @@ from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.status import status_document
 from ibmon.exporter.text import accepts_gzip, negotiate
 from ibmon.snapshot import DeviceView, Snapshot
+
+_log = logging.getLogger(__name__)
 
 PLAIN: Final = "text/plain; charset=utf-8"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -60,6 +63,7 @@ class Site:
         self._heartbeat = heartbeat
         self._clock = clock
         self._was_ready = False
+        self._failed: str | None = None
         self._routes: dict[str, Callable[[str | None, str | None], Response]] = {
             "/": self._page,
             "/metrics": self._metrics,
@@ -69,11 +73,18 @@ class Site:
         }
 
     def respond(self, path: str, accept: str | None, accept_encoding: str | None) -> Response:
-        """The answer to GET `path`."""
+        """The answer to GET `path`. One that cannot be made is logged once for each cause."""
         route = self._routes.get(path)
         if route is None:
             return text(HTTPStatus.NOT_FOUND, f"nothing here; there is {' '.join(self._routes)}")
-        return route(accept, accept_encoding)
+        try:
+            return route(accept, accept_encoding)
+        except Exception as error:  # noqa: BLE001 - one wrong value must not end the other paths
+            cause = f"{path} {error!r}"
+            if cause != self._failed:
+                self._failed = cause
+                _log.exception("event=request-failed path=%s", path)
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "this answer could not be made; the log says why")
 
     def count(self, code: int) -> None:
         """An answer with this status code was sent."""

@@ -8,10 +8,10 @@ import gzip
 import http.client
 import os
 import socket
-import time
 
 import pytest
 from exporter_snapshots import AT, snapshot, typical
+from exporter_waiting import PATIENCE, until
 
 from ibmon.config import ExporterConfig
 from ibmon.exporter import server as server_module
@@ -20,8 +20,6 @@ from ibmon.exporter.errors import ExporterError
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.server import CONNECTIONS, Server
 from ibmon.exporter.text import Format
-
-PATIENCE = 10.0  # seconds; nothing here takes a tenth of it
 
 
 def has_ipv6():
@@ -46,13 +44,6 @@ def serving(listen="127.0.0.1:0", source=typical, **options):
     finally:
         server.close()
         until(lambda: not server._connections)
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 @contextlib.contextmanager
@@ -268,7 +259,8 @@ def test_one_answer_that_cannot_be_made_does_not_end_the_connection(caplog):
         assert (answer.status, b"the log says why" in body) == (500, True)
         assert b"no such value" not in body
         assert ask(client, "/healthz")[0].status == 200
-    assert "event=request-failed" in caplog.text
+        ask(client, "/metrics")
+    assert caplog.text.count("event=request-failed path=/metrics") == 1
 
 
 def test_self_metrics_are_served_as_they_were_rendered_last():

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from exporter_snapshots import typical
-from test_exporter_server import PATIENCE, until
+from exporter_waiting import PATIENCE, until
 
 from ibmon.config import ExporterConfig
 from ibmon.exporter.errors import ExporterError
@@ -27,6 +27,18 @@ NAME = x509.NameAttribute(NameOID.COMMON_NAME, "ibmon test")
 START = dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc)
 END = dt.datetime(2100, 1, 1, tzinfo=dt.timezone.utc)
 
+USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
 
 class Authority:
     """A certificate authority that writes what it signs into a directory."""
@@ -34,12 +46,20 @@ class Authority:
     def __init__(self, directory, name):
         self.directory, self.key = directory, ec.generate_private_key(ec.SECP256R1())
         self.subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        constraint = x509.BasicConstraints(ca=True, path_length=None)
-        self.ca = self._write(f"{name}.ca.pem", self._sign(self.key, self.subject, constraint))
+        usage = dict.fromkeys(USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
+        ca = (x509.BasicConstraints(ca=True, path_length=None), x509.KeyUsage(**usage))
+        self.ca = self._write(f"{name}.ca.pem", self._sign(self.key, self.subject, *ca))
 
-    def _sign(self, key, subject, extension):
+    def _sign(self, key, subject, *extensions):
         builder = x509.CertificateBuilder(self.subject, subject, key.public_key(), x509.random_serial_number())
-        builder = builder.not_valid_before(START).not_valid_after(END).add_extension(extension, critical=True)
+        builder = builder.not_valid_before(START).not_valid_after(END)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=True)
+        # Python 3.13 verifies strictly: both key identifiers must be there.
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        for identifier in (own, issuer):
+            builder = builder.add_extension(identifier, critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
     def _write(self, name, certificate):
@@ -229,9 +249,20 @@ def test_probes_need_no_password(users, path):
         assert get(server, path)[0] in {200, 503}
 
 
-def test_a_reload_takes_new_passwords(users):
+def test_a_reload_takes_new_passwords_on_open_connections_too(users):
     with serving(basic_auth_file=str(users)) as server:
-        users.write_text("prometheus:changed\n")
-        server.reload()
-        assert get(server, "/metrics", **basic("prometheus:secret"))[0] == 401
-        assert get(server, "/metrics", **basic("prometheus:changed"))[0] == 200
+        client = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=PATIENCE)
+        with contextlib.closing(client):
+
+            def status(password):
+                client.request("GET", "/metrics", headers=basic(f"prometheus:{password}"))
+                answer = client.getresponse()
+                answer.read()
+                return answer.status
+
+            assert status("secret") == 200
+            client.auto_open = 0  # the same connection from here on
+            users.write_text("prometheus:changed\n")
+            server.reload()
+            assert status("secret") == 401
+            assert status("changed") == 200
