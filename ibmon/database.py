@@ -157,7 +157,7 @@ class Database:
         """The error in one line, and the file closed: the next use opens and checks it anew."""
         if not self._read_only:
             self._drop()
-        hint = next((hint for word, hint in _HINTS if word in str(error)), "look at the file and its disk")
+        hint = next((hint for word, hint in _HINTS if word in str(error)), "look whether its disk is full or broken")
         return StoreError(f"{self.path} cannot be {what}: {error}; {hint}")
 
     def _drop(self) -> None:
@@ -177,6 +177,8 @@ class Database:
             except _UnusableError as why:
                 self._put_aside(str(why))
                 self._connection = self._open_file()
+            except OSError as error:
+                raise StoreError(f"{self.path} cannot be reached: {error.strerror}") from error
         return self._connection
 
     def _open_file(self) -> sqlite3.Connection:

@@ -1,1 +1,1 @@
-"""Package."""
+"""Telling the outside: signed webhooks. It never drains."""

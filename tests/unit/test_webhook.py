@@ -1,0 +1,729 @@
+"""Webhooks: what is sent, how it is signed, and what becomes of it when the receiver misbehaves."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from ibmon.alert import delivery, message
+from ibmon.alert.delivery import Verdict
+from ibmon.alert.signature import SecretError, SecretFile, parse_secrets, sign
+from ibmon.alert.transport import DeliveryError, Limits, Transport
+from ibmon.alert.webhook import WebhookSender
+from ibmon.announce import Announcer
+from ibmon.backoff import Backoff
+from ibmon.config import WebhookConfig
+from ibmon.messages import Send
+from ibmon.model import Finding, Mode, NodeFitness, Now, Severity
+from ibmon.store import Store
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+OTHER = "whsec_" + base64.b64encode(b"another secret of 32 bytes......").decode()
+DOCS = Path(__file__).parents[2] / "docs"
+AT = 1893492000.25  # 2030-01-01T10:00:00.250Z
+FAST = Limits(connect=2.0, read=0.5, total=1.5)
+
+
+def finding(**more):
+    values = {
+        "rule": "port-down",
+        "device": "mlx5_3",
+        "port": 1,
+        "counter": "",
+        "severity": Severity.CRITICAL,
+        "onset": AT - 62,
+        "observed": "DOWN/Polling",
+        "limit": 60.0,
+        "text": "DOWN/Polling 62s>60s",
+        "drains": True,
+    }
+    return Finding(**(values | more))
+
+
+FITNESS = {"fitness": "unfit", "previous": "watch", "why": "port-down mlx5_3/1", "since": AT, "findings": [finding()]}
+CLEARED = {"state": "cleared", "finding": {"rule": "port-down", "device": "mlx5_3", "port": 1, "counter": ""}}
+
+
+# ------------------------------------------------------------------------------------------------------ receiver
+
+
+class Receiver:
+    """An HTTP server on the loopback that answers by a script: one item a request, the last for all further ones."""
+
+    def __init__(self, *script):
+        self.script, self.requests, self.arrived = list(script or [200]), [], threading.Condition()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                outer.serve(self)
+
+            do_GET = do_POST  # noqa: N815 (the base class names it)
+
+            def log_message(self, *arguments):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *arguments: None  # a client that goes away is what is tested
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server.server_port}/hook/T0KEN"
+
+    @property
+    def name(self):
+        return f"127.0.0.1:{self.server.server_port}"
+
+    def serve(self, handler):
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        with self.arrived:
+            action = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            self.requests.append((handler.command, handler.path, dict(handler.headers), body, time.monotonic()))
+            self.arrived.notify_all()
+        if callable(action):
+            action(self, handler)
+            return
+        status, headers = action if isinstance(action, tuple) else (action, {})
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+
+    def wait(self, count, seconds=10.0):
+        """The requests, once there are so many."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.requests) >= count, seconds), self.requests
+            return list(self.requests)
+
+    def close(self):
+        self.released.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def hang(receiver, handler):
+    receiver.released.wait(20)
+    handler.close_connection = True
+
+
+def drip(receiver, handler):
+    """Headers that never end, a byte at a time."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    for _ in range(200):
+        if receiver.released.wait(0.1):
+            break
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+
+
+def close(receiver, handler):
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+def garbage(receiver, handler):
+    handler.wfile.write(b"\x00\xffnot http at all\r\n\r\n")
+    handler.close_connection = True
+
+
+def large(receiver, handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(10_000_000))
+    handler.end_headers()
+    handler.wfile.write(b"x" * 10_000_000)
+
+
+@pytest.fixture
+def receiver():
+    made = []
+
+    def make(*script):
+        made.append(Receiver(*script))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+class Metrics:
+    def __init__(self):
+        self.attempts, self.pending = [], {}
+
+    def delivery(self, target, *, arrived):
+        self.attempts.append((target, arrived))
+
+    def outbox(self, target, pending):
+        self.pending[target] = pending
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    path = tmp_path / "webhook.key"
+    path.write_text(SECRET + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path, node="n1")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sender(store, secret_file, monkeypatch):
+    """A sender for these receivers, with short waits."""
+    monkeypatch.setattr(delivery, "RETRY_BASE", 0.05)
+    monkeypatch.setattr(delivery, "RETRY_CAP", 0.1)
+    made = []
+
+    def make(*receivers, limits=FAST, wall=lambda: AT, **more):
+        webhooks = [WebhookConfig(url=getattr(r, "url", r), secret_file=secret_file, **more) for r in receivers]
+        metrics = Metrics()
+        made.append(WebhookSender(store, webhooks, node="gpu-node-7", metrics=metrics, limits=limits, wall=wall))
+        return made[-1], metrics
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def eventually(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# ------------------------------------------------------------------------------------------------------ delivery
+
+
+def test_a_message_arrives_signed_and_in_the_published_form(receiver, sender):
+    there = receiver(204)
+    made, metrics = sender(there, wall=time.time)
+    made.send("fitness", "gpu-node-7", FITNESS)
+    ((method, path, headers, body, _),) = there.wait(1)
+    assert (method, path) == ("POST", "/hook/T0KEN")
+    assert headers["Content-Type"] == "application/json"
+    assert headers["User-Agent"].startswith("ibmon/")
+    told = Webhook(SECRET).verify(body, headers)
+    assert told["type"] == "ibmon.fitness"
+    assert told["data"]["node"] == "gpu-node-7"
+    assert told["data"]["findings"][0]["port"] == "mlx5_3/1"
+    with pytest.raises(WebhookVerificationError):
+        Webhook(OTHER).verify(body, headers)
+    eventually(lambda: metrics.pending == {there.name: 0})
+    assert metrics.attempts == [(there.name, True)]
+
+
+def test_only_the_topics_that_a_receiver_wants_go_to_it(receiver, sender):
+    there = receiver()
+    made, _ = sender(there, events=("finding",))
+    made.send("fitness", "n", FITNESS)
+    made.send("finding", "port-down mlx5_3/1", CLEARED)
+    there.wait(1)
+    assert [json.loads(r[3])["type"] for r in there.requests] == ["ibmon.finding"]
+
+
+@pytest.mark.parametrize("failure", [500, 503, 429, 408, 100, hang, drip, close, garbage])
+def test_a_receiver_that_fails_gets_the_same_message_again_until_it_takes_it(receiver, sender, failure):
+    there = receiver(failure, failure, 200)
+    made, metrics = sender(there)
+    made.send("fitness", "n", FITNESS)
+    requests = there.wait(3)
+    assert len({r[3] for r in requests}) == 1
+    assert len({r[2]["webhook-id"] for r in requests}) == 1
+    eventually(lambda: metrics.pending[there.name] == 0)
+    assert metrics.attempts == [(there.name, False)] * 2 + [(there.name, True)]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 403, 404, 410, 413])
+def test_a_refusal_for_good_is_not_tried_again_and_the_next_message_goes_on(receiver, sender, caplog, status):
+    elsewhere = receiver()
+    there = receiver((status, {"Location": elsewhere.url}), 200)
+    made, metrics = sender(there)
+    made.send("fitness", "n", FITNESS)
+    there.wait(1)
+    made.send("finding", "x", CLEARED)
+    first, second = there.wait(2)
+    assert first[3] != second[3]
+    assert elsewhere.requests == []
+    eventually(lambda: metrics.attempts == [(there.name, False), (there.name, True)])
+    assert [r.levelno for r in caplog.records] == [logging.ERROR]
+
+
+def test_an_answer_of_ten_megabytes_is_not_read(receiver, sender):
+    there = receiver(large)
+    made, metrics = sender(there)
+    made.send("fitness", "n", FITNESS)
+    made.send("finding", "x", CLEARED)
+    there.wait(2)
+    eventually(lambda: metrics.attempts == [(there.name, True)] * 2)
+
+
+def test_messages_arrive_in_the_order_in_which_they_were_sent(receiver, sender):
+    there = receiver(503, 200)
+    made, _ = sender(there)
+    for i in range(5):
+        made.send("finding", f"s{i}", {"state": "open", "finding": finding(device=f"mlx5_{i}")})
+    requests = there.wait(6)
+    ports = [json.loads(r[3])["data"]["finding"]["port"] for r in requests]
+    assert ports == [f"mlx5_{i}/1" for i in (0, 0, 1, 2, 3, 4)]
+
+
+def test_a_message_that_the_receiver_chokes_on_does_not_hold_up_the_others(receiver, sender):
+    there = receiver(500, 200, 200, 500, 200)
+    made, _ = sender(there)
+    for i in range(3):
+        made.send("finding", f"s{i}", {"state": "open", "finding": finding(device=f"mlx5_{i}")})
+    ports = [json.loads(r[3])["data"]["finding"]["port"][5] for r in there.wait(5)]
+    assert ports[0] == "0"
+    assert ports[3:] == ["0", "0"]
+
+
+def test_while_a_receiver_is_away_only_the_newest_state_of_a_subject_waits(receiver, sender, store):
+    there = receiver(503)
+    made, metrics = sender(there)
+    made.send("finding", "port-down mlx5_3/1", {"state": "open", "finding": finding()})
+    made.send("finding", "port-down mlx5_3/1", CLEARED)
+    made.send("finding", "port-down mlx5_4/1", {"state": "open", "finding": finding(device="mlx5_4")})
+    there.wait(3)
+    assert store.outbox.pending(there.name) == 2
+    there.script[:] = [200]
+    eventually(lambda: metrics.pending[there.name] == 0)
+    last = [json.loads(r[3])["data"] for r in there.requests[-2:]]
+    assert [(d["state"], d["finding"]["port"]) for d in last] == [("cleared", "mlx5_3/1"), ("open", "mlx5_4/1")]
+    assert last[1]["finding"]["onset"] == "2030-01-01T09:58:58.250Z"
+
+
+@pytest.mark.parametrize("failure", [hang, drip, 503])
+def test_a_receiver_that_hangs_delays_no_other(receiver, sender, failure):
+    bad, good = receiver(failure), receiver()
+    made, _ = sender(bad, good, limits=Limits(5.0, 5.0, 5.0))
+    started = time.monotonic()
+    for i in range(3):
+        made.send("finding", f"s{i}", CLEARED)
+    assert good.wait(3)[-1][4] - started < 3
+
+
+def test_what_was_not_delivered_is_delivered_by_the_next_process(receiver, sender, store, tmp_path):
+    there = receiver(503, 200)
+    made, _ = sender(there)
+    made.send("fitness", "n", FITNESS)
+    there.wait(1)
+    there.script[:] = [503]
+    made.close()
+    store.close()
+    there.script[:] = [200]
+    before = len(there.requests)
+    after = Store(tmp_path, node="n1")
+    second = WebhookSender(after, [WebhookConfig(url=there.url)], node="n", metrics=Metrics(), limits=FAST)
+    assert there.wait(before + 1)[-1][2]["webhook-id"] == there.requests[0][2]["webhook-id"]
+    second.close()
+    after.close()
+
+
+@pytest.mark.parametrize("failure", [hang, drip])
+def test_close_ends_an_attempt_that_is_under_way(receiver, sender, failure):
+    there = receiver(failure)
+    made, _ = sender(there, limits=Limits(5.0, 30.0, 30.0))
+    made.send("fitness", "n", FITNESS)
+    there.wait(1)
+    threads = [t for t in threading.enumerate() if t.name.startswith("ibmon-webhook")]
+    started = time.monotonic()
+    made.close(5.0)
+    assert time.monotonic() - started < 2
+    assert not any(t.is_alive() for t in threads)
+
+
+def test_the_wait_that_a_receiver_asks_for_is_kept(receiver, sender):
+    there = receiver((429, {"Retry-After": "1"}), 200)
+    made, _ = sender(there)
+    made.send("fitness", "n", FITNESS)
+    first, second = there.wait(2)
+    assert 1.0 <= second[4] - first[4] < 5.0
+
+
+def test_one_line_tells_that_a_receiver_fails_and_one_that_it_takes_messages_again(receiver, sender, caplog):
+    caplog.set_level(logging.INFO)
+    there = receiver(500, 500, 500, 200)
+    made, metrics = sender(there)
+    made.send("fitness", "n", FITNESS)
+    eventually(lambda: (there.name, True) in metrics.attempts)
+    made.close()
+    assert [r.getMessage().split()[0] for r in caplog.records] == ["event=webhook-failing", "event=webhook-delivering"]
+
+
+def test_neither_the_secret_nor_the_path_of_the_url_is_ever_in_a_log_line(receiver, sender, caplog, secret_file):
+    caplog.set_level(logging.DEBUG)
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))
+    dead = f"http://127.0.0.1:{closed.getsockname()[1]}/hook/T0KEN"
+    theres = [receiver(s) for s in (hang, close, garbage, 500, 302, 404)]
+    made, metrics = sender(*theres, dead)
+    made.send("fitness", "n", FITNESS)
+    eventually(lambda: len({target for target, _ in metrics.attempts}) == 7)
+    Path(secret_file).write_text("whsec_no-secret-T0KEN")
+    made.send("finding", "n", CLEARED)
+    eventually(lambda: len(metrics.attempts) > 14)
+    made.close()
+    closed.close()
+    text = caplog.text + repr(metrics.attempts)
+    assert caplog.records
+    assert "T0KEN" not in text
+    assert SECRET.removeprefix("whsec_") not in text
+    assert "connection refused" in text
+
+
+def test_a_changed_secret_is_used_for_the_next_attempt(receiver, sender, secret_file):
+    there = receiver()
+    made, _ = sender(there, wall=time.time)
+    made.send("fitness", "n", FITNESS)
+    there.wait(1)
+    Path(secret_file).write_text(f"{OTHER}\n{SECRET}\n")
+    made.send("finding", "x", CLEARED)
+    _, second = there.wait(2)
+    for secret in (OTHER, SECRET):
+        assert Webhook(secret).verify(second[3], second[2])
+
+
+def test_without_a_usable_secret_nothing_is_sent_until_there_is_one(receiver, sender, secret_file):
+    there = receiver()
+    Path(secret_file).unlink()
+    made, metrics = sender(there)
+    made.send("fitness", "n", FITNESS)
+    eventually(lambda: metrics.attempts[:2] == [(there.name, False)] * 2)
+    assert there.requests == []
+    Path(secret_file).write_text(SECRET)
+    there.wait(1)
+
+
+def test_the_signature_has_the_time_of_the_attempt_and_the_body_that_of_the_event(receiver, sender):
+    there = receiver(503, 200)
+    walls = iter([AT, AT + 100, AT + 100, AT + 25_000])
+    made, _ = sender(there, wall=lambda: next(walls, AT + 25_000))
+    made.send("fitness", "n", FITNESS)
+    first, second = there.wait(2)
+    assert [r[2]["webhook-timestamp"] for r in (first, second)] == [str(int(AT + 100)), str(int(AT + 25_000))]
+    assert first[2]["webhook-signature"] != second[2]["webhook-signature"]
+    assert json.loads(second[3])["timestamp"] == "2030-01-01T10:00:00.250Z"
+
+
+def test_a_fault_of_our_own_ends_neither_thread_nor_message(receiver, sender, monkeypatch, caplog):
+    there = receiver()
+    made, metrics = sender(there)
+    real, faults = delivery.judge, iter([ZeroDivisionError])
+
+    def judge(status):
+        if fault := next(faults, None):
+            raise fault
+        return real(status)
+
+    monkeypatch.setattr(delivery, "judge", judge)
+    made.send("fitness", "n", FITNESS)
+    there.wait(2)
+    eventually(lambda: metrics.attempts == [(there.name, False), (there.name, True)])
+
+
+# --------------------------------------------------------------------------------------------------- transport
+
+
+def certificate(directory):
+    """A certificate of its own for 127.0.0.1."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "server.pem"
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return path
+
+
+def test_a_certificate_that_nobody_trusts_is_refused_and_a_trusted_one_is_taken(receiver, tmp_path, monkeypatch):
+    pem = certificate(tmp_path)
+    there = receiver(202)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    there.server.socket = context.wrap_socket(there.server.socket, server_side=True)
+    url = there.url.replace("http:", "https:")
+    with pytest.raises(DeliveryError, match="TLS"):
+        Transport(url, FAST).post(b"{}", {})
+    assert there.requests == []
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    assert Transport(url, FAST).post(b"{}", {}).status == 202
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [(hang, "no answer within 0.5 s"), (drip, "not done within 1.5 s"), (close, "broken answer"), (garbage, "broken")],
+)
+def test_each_failure_of_the_way_is_told_in_our_own_words(receiver, action, words):
+    there = receiver(action)
+    with pytest.raises(DeliveryError, match=words):
+        Transport(there.url, FAST).post(b"{}", {})
+
+
+def test_a_name_that_is_not_known_is_told():
+    with pytest.raises(DeliveryError, match="host name is not known"):
+        Transport("http://receiver.invalid/x", FAST).post(b"{}", {})
+
+
+def test_ipv6_addresses_and_queries_are_understood():
+    transport = Transport("https://[::1]:8443/a/b?c=d", FAST)
+    assert (transport._host, transport._port, transport._path) == ("::1", 8443, "/a/b?c=d")
+    plain = Transport("http://h", FAST)
+    assert (plain._host, plain._port, plain._path) == ("h", 80, "/")
+
+
+# -------------------------------------------------------------------------------------------------- pure parts
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        *((s, Verdict.DELIVERED) for s in (200, 201, 202, 204, 299)),
+        *((s, Verdict.LATER) for s in (408, 425, 429, 502, 503, 504)),
+        *((s, Verdict.REFUSED_NOW) for s in (100, 500, 501, 505, 599)),
+        *((s, Verdict.REFUSED) for s in (300, 301, 304, 400, 401, 404, 410, 422)),
+    ],
+)
+def test_what_a_status_means(status, verdict):
+    assert delivery.judge(status) is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, 0.0),
+        ("", 0.0),
+        ("0", 0.0),
+        (" 120 ", 120.0),
+        ("-5", 0.0),
+        ("1.5", 0.0),
+        ("soon", 0.0),
+        ("999999999999999999999", 3600.0),
+        ("86400", 3600.0),
+        (formatdate(1893492060, usegmt=True), 60.0),
+        (formatdate(1893491000, usegmt=True), 0.0),
+        ("Tue, 01 Jan 2030 99:00:00 GMT", 0.0),
+        ("²", 0.0),
+    ],
+)
+def test_how_long_a_receiver_asks_to_wait(text, seconds):
+    assert delivery.retry_after(text, 1893492000.0) == seconds
+
+
+def test_six_hours_of_failures_are_at_most_a_hundred_attempts_and_five_minutes_apart_at_most():
+    for _ in range(20):
+        waits, backoff = [], delivery.backoff()
+        while sum(waits) < 6 * 3600:
+            waits.append(backoff.next())
+        assert len(waits) <= 100
+        assert max(waits) <= 300
+        assert waits[0] <= 2
+
+
+def test_backoff_doubles_to_its_cap_with_jitter_that_only_shortens_and_starts_anew():
+    plain = Backoff(1.0, 10.0, jitter=0.0)
+    assert [plain.next() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+    plain.reset()
+    assert plain.next() == 1
+    spread = [Backoff(8.0, 8.0, seed=s, jitter=0.5).next() for s in range(50)]
+    assert all(4 <= wait <= 8 for wait in spread)
+    assert len(set(spread)) > 10
+    assert Backoff(8.0, 8.0, seed=1).next() == Backoff(8.0, 8.0, seed=1).next()
+    assert Backoff(1.0, 10.0).failures == 0
+    for _ in range(5000):
+        assert plain.next() <= 10
+    for wrong in ({"base": 0.0, "cap": 1.0}, {"base": 2.0, "cap": 1.0}, {"base": 1.0, "cap": 1.0, "jitter": 1.0}):
+        with pytest.raises(ValueError, match="backoff needs"):
+            Backoff(**wrong)
+
+
+def test_receivers_are_called_by_their_host_and_never_by_their_path():
+    urls = [
+        "https://Hooks.example.org/services/SECRET",
+        "http://a:8080",
+        "https://hooks.example.org/x",
+        "http://[::1]:1/",
+    ]
+    assert delivery.target_names(urls) == ("hooks.example.org", "a:8080", "hooks.example.org#2", "[::1]:1")
+
+
+@pytest.mark.parametrize("url", ["", "hooks.example.org/x", "ftp://h/x", "https:///x", "https://u:T0KEN@h/x"])
+def test_a_url_that_cannot_be_a_receiver_is_refused_without_printing_it(url):
+    with pytest.raises(ValueError, match="webhook 2") as caught:
+        delivery.target_names(["http://fine", url])
+    assert "T0KEN" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is empty"),
+        (" \n\n", "is empty"),
+        ("whsec_not base64!", "line 1: not a secret"),
+        ("whsec_" + base64.b64encode(b"short").decode(), "24 to 64 bytes, not 5"),
+        (SECRET + "\nwhsec_%", "line 2: not a secret"),
+        ("ü", "not a secret"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_told_without_showing_it(text, why):
+    with pytest.raises(SecretError, match=why) as caught:
+        parse_secrets(text, "/etc/key")
+    assert str(caught.value).startswith("/etc/key")
+    assert SECRET[6:] not in str(caught.value)
+    assert "base64!" not in str(caught.value)
+
+
+def test_secrets_are_read_with_and_without_their_prefix():
+    assert parse_secrets(f"{SECRET}\n\n{SECRET[6:]}  \n", "f") == (b"0123456789abcdef0123456789abcdef",) * 2
+
+
+def test_the_signature_is_that_of_the_standards_own_library():
+    body, now = b'{"a":1}', dt.datetime(2030, 1, 1, tzinfo=dt.timezone.utc)
+    ours = sign(parse_secrets(SECRET, "f"), "msg_1", int(now.timestamp()), body)
+    assert ours == Webhook(SECRET).sign("msg_1", now, body.decode())
+
+
+def test_a_secret_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    path.write_text(SECRET)
+    file = SecretFile(str(path))
+    first = file.secrets()
+    assert file.secrets() is first
+    path.write_text(f"{SECRET}\n{OTHER}")
+    assert len(file.secrets()) == 2
+    path.write_text("")
+    with pytest.raises(SecretError, match="is empty"):
+        file.secrets()
+    path.write_text(SECRET)
+    assert file.secrets() == first
+    path.unlink()
+    with pytest.raises(SecretError, match="cannot be read: No such file"):
+        file.secrets()
+
+
+# ----------------------------------------------------------------------------------------------------- messages
+
+
+def decoded(topic, body):
+    raw = message.encode(topic, "n1", body, AT)
+    typed = msgspec.json.decode(raw, type=message.WebhookMessage)
+    return json.loads(raw), typed
+
+
+def test_a_change_of_fitness_in_its_published_form():
+    raw, typed = decoded("fitness", FITNESS)
+    assert isinstance(typed, message.FitnessMessage)
+    assert raw == {
+        "type": "ibmon.fitness",
+        "timestamp": "2030-01-01T10:00:00.250Z",
+        "data": {
+            "node": "n1",
+            "fitness": "unfit",
+            "previous": "watch",
+            "why": "port-down mlx5_3/1",
+            "findings": [
+                {
+                    "rule": "port-down",
+                    "port": "mlx5_3/1",
+                    "severity": "critical",
+                    "onset": "2030-01-01T09:58:58.250Z",
+                    "observed": "DOWN/Polling",
+                    "limit": 60.0,
+                    "text": "DOWN/Polling 62s>60s",
+                    "drains": True,
+                }
+            ],
+            "drain": None,
+        },
+    }
+
+
+def test_a_drain_is_told_where_it_is_known():
+    drain = {"wanted": True, "active": False, "blocked": "limit_nodes"}
+    _, typed = decoded("fitness", {**FITNESS, "drain": drain})
+    assert typed.data.drain == message.DrainBody(wanted=True, active=False, blocked="limit_nodes")
+
+
+def test_a_finding_that_opened_and_one_that_cleared():
+    raw, _ = decoded("finding", {"state": "open", "finding": finding(port=0, counter="x", recovering=True)})
+    assert raw["data"]["finding"]["port"] == "mlx5_3"
+    assert raw["data"]["finding"]["recovering"] is True
+    raw, typed = decoded("finding", CLEARED)
+    assert raw["data"] == {"node": "n1", "state": "cleared", "finding": {"rule": "port-down", "port": "mlx5_3/1"}}
+    assert isinstance(typed, message.FindingMessage)
+
+
+@pytest.mark.parametrize(
+    ("topic", "body"),
+    [
+        ("fitness", {**FITNESS, "fitness": "sick"}),
+        ("finding", {**CLEARED, "state": "gone"}),
+        ("other", CLEARED),
+    ],
+)
+def test_what_the_schema_does_not_know_does_not_leave(topic, body):
+    with pytest.raises(msgspec.ValidationError):
+        message.encode(topic, "n1", body, AT)
+
+
+def test_everything_that_the_announcer_sends_has_the_published_form():
+    teller = Announcer("n1", NodeFitness.FIT, ())
+    sent = []
+    steps = [
+        ((finding(severity=Severity.WARNING, drains=False),), NodeFitness.WATCH),
+        ((finding(), finding(rule="counter-saturated", device="", port=0)), NodeFitness.UNFIT),
+        ((finding(recovering=True),), NodeFitness.UNFIT),
+        ((), NodeFitness.FIT),
+        ((), NodeFitness.UNKNOWN),
+    ]
+    for i, (findings, fitness) in enumerate(steps):
+        effects = teller.tell(findings, fitness, "why", Mode.ALERT, Now(float(i), AT + i), settled=True)
+        sent += [effect for effect in effects if isinstance(effect, Send)]
+    types = [decoded(effect.topic, effect.body)[0]["type"] for effect in sent]
+    assert types.count("ibmon.fitness") == 4
+    assert types.count("ibmon.finding") >= 5
+
+
+def test_the_published_schema_is_that_of_the_types():
+    assert json.loads((DOCS / "webhook.schema.json").read_text()) == message.schema()
