@@ -1,0 +1,87 @@
+"""Small worlds for tests of the core: a node's tree as frames, played in virtual time, and what was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ibmon.configfile import loads
+from ibmon.recording import Frame, Header
+from ibmon.runtime.replay import World, play
+
+CONFIG = """
+[action]
+mode = "drain"
+boot_grace = "0s"
+[inventory]
+mode = "declared"
+[[port]]
+match = "mlx5_[0-1]/1"
+rate = 400
+"""
+ACTIVE = "4: ACTIVE\n"
+DOWN = "1: DOWN\n"
+INIT = "2: INIT\n"
+
+
+def path(device: str, name: str, port: int = 1) -> str:
+    """A file of a port."""
+    return f"class/infiniband/{device}/ports/{port}/{name}"
+
+
+def port(
+    device: str, state: str = ACTIVE, physical: str | None = None, rate: str = "400 Gb/sec (4X NDR)\n", **counters: int
+) -> dict[str, str]:
+    """The files of a port; the physical state follows the logical one where it is not given."""
+    physical = physical or ("2: Polling\n" if state == DOWN else "5: LinkUp\n")
+    return {
+        path(device, "state"): state,
+        path(device, "phys_state"): physical,
+        path(device, "link_layer"): "InfiniBand\n",
+        path(device, "rate"): rate,
+        **{path(device, f"counters/{name}"): f"{value}\n" for name, value in counters.items()},
+    }
+
+
+def node(*devices: str) -> dict[str, str]:
+    """The files of a node whose ports are all well."""
+    return {file: text for device in devices for file, text in port(device, link_downed=0).items()}
+
+
+def start(t: float = 0, *devices: str) -> Frame:
+    """The first frame: two healthy ports where no others are named."""
+    return Frame(t=t, files=node(*(devices or ("mlx5_0", "mlx5_1"))))
+
+
+def goes_down(t: float, device: str = "mlx5_0") -> Frame:
+    """The link of a device goes."""
+    return Frame(t=t, files=port(device, DOWN, rate="10 Gb/sec (4X SDR)\n"))
+
+
+def comes_up(t: float, device: str = "mlx5_0") -> Frame:
+    """The link of a device is back at full rate."""
+    return Frame(t=t, files=port(device))
+
+
+def world(config: str = CONFIG, **header: Any) -> World:
+    """A host on which nothing has happened yet."""
+    return World(Header(**header), loads(config).config)
+
+
+def rows(
+    frames: Iterable[Frame], at: Sequence[float], config: str = CONFIG, until: float | None = None, **header: Any
+) -> dict[float, dict[str, Any]]:
+    """The last row at each time of `at`."""
+    stop = max(at) if until is None else until
+    out = {}
+    for time, row in play(world(config, **header), iter(list(frames)), at, stop):
+        if time in at:
+            out[time] = row
+    return out
+
+
+def changes(
+    frames: Iterable[Frame], until: float, config: str = CONFIG, at: Sequence[float] = (), **header: Any
+) -> list[tuple[float, dict[str, Any]]]:
+    """Every row that is printed, with its time."""
+    return list(play(world(config, **header), iter(list(frames)), at, until))
