@@ -39,6 +39,8 @@ class Settings:
             return SYSFS
         if not self.sysfs.is_dir():
             raise Failure(f"{self.sysfs}: no such directory; --sysfs names one that holds class/infiniband")
+        if not (self.sysfs / "class").is_dir():
+            say(f"{self.sysfs} holds no class/; --sysfs names the directory above class/infiniband, such as /sys")
         return self.sysfs
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ibmon.cli.common import Command, Settings, Trouble, say
+
+if TYPE_CHECKING:
+    from ibmon.config import Config
 
 _TIMEOUT = 5.0  # seconds for a daemon on the network to answer
 
@@ -26,26 +29,34 @@ def command(settings: Settings, url: str | None, direct: bool, as_json: bool) ->
     """
     if url and (direct or settings.sysfs):
         raise click.UsageError("--url asks another daemon; --direct and --sysfs read here: give one of them")
-    document = _asked(url) if url else _here(settings, direct=direct or settings.sysfs is not None)
+    document = None
+    if url:
+        document = _asked(url)
+    elif not direct and settings.sysfs is None:
+        document, why = _said(settings.load().config)
+        if document is None:
+            say(f"{why}; reading the hardware once")
+    from_daemon = document is not None
+    if document is None:
+        document = _look(settings)
     if as_json:
         click.echo(json.dumps(document))
         return
     from ibmon.cli.table import show
 
-    show(document)
+    show(document, from_daemon=from_daemon)
 
 
-def _here(settings: Settings, *, direct: bool) -> dict[str, Any]:
-    config = settings.load().config
-    if not direct:
-        found, why = _verdict(Path(config.state.runtime_directory) / "verdict.json")
-        if found is not None:
-            return found
-        say(f"{why}; reading the hardware once")
+def _look(settings: Settings) -> dict[str, Any]:
+    """One pass over the hardware."""
     from ibmon.exporter.status import status_document
     from ibmon.runtime import once
 
-    return status_document(once.snapshot(config, settings.tree()))
+    return status_document(once.snapshot(settings.load().config, settings.tree()))
+
+
+def _said(config: Config) -> tuple[dict[str, Any] | None, str]:
+    return _verdict(Path(config.state.runtime_directory) / "verdict.json")
 
 
 def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:

@@ -38,12 +38,15 @@ _GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # GT/
 _ROLES: Final = {"management": "mgmt"}
 
 
-def show(document: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print the table to the console (by default standard output; NO_COLOR is respected)."""
+def show(document: Mapping[str, Any], console: Console | None = None, *, from_daemon: bool = True) -> None:
+    """Print the table to the console (by default standard output; NO_COLOR is respected).
+
+    What is not `from_daemon` is one look of our own, which says nothing of who acts for the node.
+    """
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
-    console.print(render(document, console.width))
+    console.print(render(document, console.width, from_daemon=from_daemon))
 
 
 def text(document: Mapping[str, Any], width: int = _PLAIN_WIDTH) -> str:
@@ -60,9 +63,9 @@ def of_snapshot(snapshot: Snapshot, width: int = _PLAIN_WIDTH) -> RenderableType
     return render(status_document(snapshot), width)
 
 
-def render(document: Mapping[str, Any], width: int) -> RenderableType:
+def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True) -> RenderableType:
     """The table for a terminal of so many columns: head, ports, findings, drain."""
-    parts: list[RenderableType] = [_head(document)]
+    parts: list[RenderableType] = [_head(document, from_daemon=from_daemon)]
     if document["ports"]:
         parts += ["", _ports(document, wide=width >= WIDE)]
     else:
@@ -79,15 +82,15 @@ def _word(word: str) -> Text:
     return Text(word, STYLES.get(word, ""))
 
 
-def _head(document: Mapping[str, Any]) -> Text:
+def _head(document: Mapping[str, Any], *, from_daemon: bool) -> Text:
     head = Text.assemble((document["node"] or "this node", "bold"), " is ", _word(document["fitness"]))
     if document["why"]:
         head.append(f": {document['why']}")
     at = time.strftime("%H:%M:%S", time.localtime(document["wall"]))
-    head.append(f"\n{at}  mode {document['mode']}", "dim")
+    head.append(f"\n{at}  {'mode ' + document['mode'] if from_daemon else 'one look, without history'}", "dim")
     if not document["config"]["valid"]:
         head.append("  the configuration file is invalid, an older one holds", STYLES["critical"])
-    if not document["actions_enabled"]:
+    if from_daemon and not document["actions_enabled"]:
         head.append("  another daemon acts for this node", STYLES["warning"])
     return head
 
