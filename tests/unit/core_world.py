@@ -73,11 +73,7 @@ def rows(
 ) -> dict[float, dict[str, Any]]:
     """The last row at each time of `at`."""
     stop = max(at) if until is None else until
-    out = {}
-    for time, row in play(world(config, **header), iter(list(frames)), at, stop):
-        if time in at:
-            out[time] = row
-    return out
+    return {time: row for time, row in play(world(config, **header), iter(list(frames)), at, stop) if time in at}
 
 
 def changes(
