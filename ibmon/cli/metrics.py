@@ -15,13 +15,14 @@ def command(settings: Settings, compat: str | None) -> None:
 
     Fit for a textfile collector: write to a file beside the final one, then rename it.
     """
+    config, tree = settings.load().config, settings.tree()
+
     from ibmon.exporter.render import Renderer
     from ibmon.exporter.text import Format
     from ibmon.runtime import once
 
-    config = settings.load().config
     node_exporter = bool(compat) or "node_exporter" in config.exporter.compat
-    snapshot = once.snapshot(config, settings.tree())
+    snapshot = once.snapshot(config, tree)
     text = Renderer(node_exporter=node_exporter).render(snapshot, Format.TEXT, monotonic=snapshot.at.monotonic)
     stream = click.get_binary_stream("stdout")
     stream.write(text)

@@ -24,13 +24,13 @@ def command(
 
     Nothing of this host is read: without --config the defaults hold, and the scheduler is a simulated one.
     """
+    if as_json and metrics_at is not None:
+        raise click.UsageError("--json and --metrics-at exclude each other: one output at a time")
     from ibmon.config import Config
     from ibmon.configfile import load
     from ibmon.recording import RecordingError
     from ibmon.runtime import replay
 
-    if as_json and metrics_at is not None:
-        raise click.UsageError("--json and --metrics-at exclude each other: one output at a time")
     config = load(settings.config, host=False).config if settings.config else Config()
     try:
         replay.main(file, config, at, until, metrics_at, sys.stdout)

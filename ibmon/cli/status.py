@@ -49,10 +49,12 @@ def command(settings: Settings, url: str | None, direct: bool, as_json: bool) ->
 
 def _look(settings: Settings) -> dict[str, Any]:
     """One pass over the hardware."""
+    config, tree = settings.load().config, settings.tree()
+
     from ibmon.exporter.status import status_document
     from ibmon.runtime import once
 
-    return status_document(once.snapshot(settings.load().config, settings.tree()))
+    return status_document(once.snapshot(config, tree))
 
 
 def _said(config: Config) -> tuple[dict[str, Any] | None, str]:

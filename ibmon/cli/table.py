@@ -6,6 +6,7 @@ Owns the look. It reads nothing and judges nothing; `status` and `demo` share it
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -44,16 +45,19 @@ def show(document: Mapping[str, Any], console: Console | None = None, *, from_da
     What is not `from_daemon` is one look of our own, which says nothing of who acts for the node.
     """
     console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
-    console.print(render(document, console.width, from_daemon=from_daemon))
+    if console.is_terminal:
+        console.print(render(document, console.width, from_daemon=from_daemon))
+    else:
+        width = console.width if "COLUMNS" in os.environ else _PLAIN_WIDTH
+        console.file.write(text(document, width, from_daemon=from_daemon))
 
 
-def text(document: Mapping[str, Any], width: int = _PLAIN_WIDTH) -> str:
+def text(document: Mapping[str, Any], width: int = _PLAIN_WIDTH, *, from_daemon: bool = True) -> str:
     """The table as plain text."""
-    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, force_terminal=False)
-    console.print(render(document, width))
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, highlight=False, force_terminal=False)
+    console.print(render(document, width, from_daemon=from_daemon))
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
 def of_snapshot(snapshot: Snapshot, width: int = _PLAIN_WIDTH) -> RenderableType:
