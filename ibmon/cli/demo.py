@@ -8,7 +8,10 @@ from ibmon.cli.common import Command
 
 
 @click.command("demo", cls=Command)
-def command() -> int:
+@click.option(
+    "--listen", default="127.0.0.1:0", metavar="ADDRESS", help="Where the page is served; by default any port."
+)
+def command(listen: str) -> int:
     """Watch a simulated node lose a port, be drained, and come back.
 
     A node with twelve ports is made in a directory of its own, and the daemon runs on it with a simulated scheduler.
@@ -16,4 +19,4 @@ def command() -> int:
     """
     from ibmon.simulate import demo
 
-    return demo.main()
+    return demo.main(listen)

@@ -24,6 +24,4 @@ def command(settings: Settings, compat: str | None) -> None:
     node_exporter = bool(compat) or "node_exporter" in config.exporter.compat
     snapshot = once.snapshot(config, tree)
     text = Renderer(node_exporter=node_exporter).render(snapshot, Format.TEXT, monotonic=snapshot.at.monotonic)
-    stream = click.get_binary_stream("stdout")
-    stream.write(text)
-    stream.flush()
+    click.echo(text, nl=False)
