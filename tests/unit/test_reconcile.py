@@ -337,6 +337,21 @@ def test_a_person_who_drains_in_the_same_moment_keeps_the_drain():
     assert cluster.reason == "ADMIN"
 
 
+def test_a_person_who_drains_while_our_call_is_stuck_is_respected_and_a_late_arrival_is_still_ours():
+    cluster, store = Cluster(), Memory()
+
+    def person(c):
+        c.reason = "ADMIN"
+        raise TIMEOUT
+
+    cluster.behind["drain"] = person
+    assert said(drain(cluster, store)) == ("blocked", BlockCode.FOREIGN_DRAIN)
+    assert store.owned == ASKED
+    cluster.reason = REASON  # the stuck call is carried out after all
+    assert said(release(cluster, store, owned=ASKED)) == ("gone", None)
+    assert cluster.flags == {"IDLE"}
+
+
 def test_when_the_record_cannot_be_saved_the_drain_goes_on_and_is_not_given_back_until_it_is_saved():
     cluster, store = Cluster(), Memory(broken=True)
     done = drain(cluster, store)
