@@ -165,7 +165,12 @@ class Sampler:
         self.discovering.pop(name, None)
         self.quarantined -= {name}
         due = [self._next(interval, now) for interval in self._intervals()]
-        self.devices[name] = DeviceSchedule(layout, due, now + REDISCOVER_SECONDS)
+        schedule = DeviceSchedule(layout, due, now + REDISCOVER_SECONDS)
+        before = self.devices.get(name)
+        if before is not None:
+            # A read of the generation before may hang: it stays the only one that is out.
+            schedule.outstanding, schedule.stalled = before.outstanding, before.stalled
+        self.devices[name] = schedule
 
     def read_now(self, name: str, now: float) -> None:
         """Everything of a new device is due at once."""
@@ -179,10 +184,12 @@ class Sampler:
     def done(self, reading: Reading, now: float) -> None:
         """A read came back: end the stall, start or end the backoff, mute what keeps failing."""
         schedule = self.devices.get(reading.device)
-        if schedule is None or schedule.layout.generation != reading.generation:
+        if schedule is None or reading.generation > schedule.layout.generation:
             return
         schedule.outstanding = None
         schedule.stalled = False
+        if reading.generation != schedule.layout.generation:
+            return  # of the generation before: it says nothing of this one's files
         if any(e in BACKOFF_ERRNOS for e in reading.errnos.values()):
             schedule.backoff_until = now + BACKOFF_SECONDS
         elif schedule.backoff_until is not None:

@@ -190,7 +190,18 @@ def test_a_device_that_answers_late_is_read_again():
     assert reads(plan, 100.0)
 
 
-def test_an_answer_to_an_older_generation_does_not_end_the_wait():
+def test_a_read_that_is_out_stays_the_only_one_when_the_device_is_discovered_anew():
+    plan = sampler()
+    plan.due(0.0)
+    plan.add(layout(generation=2), 2.0)
+
+    assert reads(plan, 4.0) == []
+    assert Abandon("mlx5_0") in plan.due(5.0)
+    answer(plan, 100.0, {LINK_DOWNED: errno.ETIMEDOUT}, generation=1)
+    assert tiers(plan, 100.0) == [EVERY]  # and its errors belong to files that are no more
+
+
+def test_an_answer_from_before_a_restart_ends_no_wait():
     plan = sampler()
     plan.due(0.0)
     answer(plan, 1.0, generation=7)
@@ -285,8 +296,9 @@ def test_a_muted_counter_is_tried_again_after_ten_minutes_and_returns_when_it_wo
 def test_a_muted_counter_takes_no_other_with_it():
     plan = sampler()
     until_muted(plan)
+    plan.read_now("mlx5_0", 597.0)
 
-    assert any(SYMBOL_ERROR in columns for columns in ask(plan, 605.0))
+    assert ask(plan, 597.0) == [(0, 1, SYMBOL_ERROR, 4)]
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO, errno.EACCES])
