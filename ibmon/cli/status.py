@@ -14,6 +14,7 @@ from ibmon.cli.common import Command, Settings, Trouble, say
 if TYPE_CHECKING:
     from ibmon.config import Config
 
+_LATE = 15.0  # seconds; the daemon writes at each turn of its loop, at the latest every five
 _TIMEOUT = 5.0  # seconds for a daemon on the network to answer
 
 
@@ -75,6 +76,8 @@ def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
         return None, f"{path} cannot be read ({error})"
     if not -TTL <= age <= TTL:
         return None, f"the daemon has said nothing for {age:.0f} s"
+    if age > _LATE:
+        say(f"the daemon said this {age:.0f} s ago; does it still run?")
     return document, ""
 
 
