@@ -22,15 +22,24 @@ OWNED = Ownership("7f3a9c", "ibmon: port-down mlx5_3/1 DOWN [id 7f3a9c]", 1000.2
 DAY = 1893456000.0  # 2030-01-01
 
 
+OPENED = []
+
+
 def opened(directory, *, node="n1", machine="uuid-1", wall=lambda: DAY):
-    return Store(directory, node=node, machine=machine, wall=wall)
+    OPENED.append(Store(directory, node=node, machine=machine, wall=wall))
+    return OPENED[-1]
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    while OPENED:
+        OPENED.pop().close()
 
 
 @pytest.fixture
 def db(tmp_path):
-    made = opened(tmp_path)
-    yield made
-    made.close()
+    return opened(tmp_path)
 
 
 def again(old: Store, **more) -> Store:
@@ -72,7 +81,6 @@ def test_the_newest_state_and_record_are_the_ones_kept(db):
     after = again(db)
     assert after.load() == b"\x02"
     assert after.ownership() == Ownership("2222", "r", 2.0, held=False)
-    after.close()
 
 
 def test_the_same_state_again_is_not_written(db, monkeypatch):
@@ -166,7 +174,6 @@ def test_kill_9_in_a_transaction_loses_only_that_and_leaves_a_store_that_opens(t
     assert after.load() == b"saved"
     assert after.ownership() == Ownership("7f3a9c", "r", 1.0)
     assert after.set_aside is None
-    after.close()
 
 
 def test_what_was_saved_is_synchronous_and_in_wal(db):
@@ -219,7 +226,6 @@ def test_pages_destroyed_in_the_middle_are_found_when_it_is_opened(tmp_path):
     db = opened(tmp_path)
     assert db.ownership() is None
     assert db.set_aside.startswith("it is broken")
-    db.close()
 
 
 def test_only_the_newest_files_set_aside_are_kept(tmp_path):
@@ -249,7 +255,6 @@ def test_a_store_of_another_machine_is_set_aside(tmp_path, node, machine, aside)
     assert bool(db.set_aside) is aside
     if aside:
         assert "another machine" in db.set_aside
-    db.close()
 
 
 def test_an_identity_that_was_not_known_is_written_down_when_it_is(tmp_path):
@@ -259,7 +264,6 @@ def test_an_identity_that_was_not_known_is_written_down_when_it_is(tmp_path):
     assert second.load() == b"x"
     third = again(second, machine="uuid-2")
     assert third.load() is None
-    third.close()
 
 
 def test_a_file_of_a_newer_version_is_set_aside(tmp_path):
@@ -270,7 +274,6 @@ def test_a_file_of_a_newer_version_is_set_aside(tmp_path):
     db = opened(tmp_path)
     assert db.load() is None
     assert "newer ibmon" in db.set_aside
-    db.close()
 
 
 def test_each_older_version_is_upgraded_with_what_it_holds(tmp_path, monkeypatch):
@@ -282,7 +285,6 @@ def test_each_older_version_is_upgraded_with_what_it_holds(tmp_path, monkeypatch
     assert db.ownership() == OWNED
     assert db._database.read(lambda c: c.execute("SELECT x FROM extra").fetchone()) == (OWNED.reason,)
     assert db._database.read(database._version) == len(store.UPGRADES) == 3
-    db.close()
 
 
 def test_an_upgrade_that_fails_changes_nothing(tmp_path, monkeypatch):
@@ -293,7 +295,6 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.undo()
     db = opened(tmp_path)
     assert db.load() == b"state"
-    db.close()
 
 
 # -------------------------------------------------------------------------------------------------- bad disks
@@ -349,7 +350,6 @@ def test_a_directory_that_cannot_be_used_is_an_error_that_names_it(tmp_path, pla
         with pytest.raises(StoreError, match=r"ibmon\.db cannot be"):
             call()
     db.add_event(1.0, "info", "x", {})
-    db.close()
 
 
 def test_a_directory_that_comes_back_is_used_again(tmp_path):
@@ -359,7 +359,6 @@ def test_a_directory_that_comes_back_is_used_again(tmp_path):
     (tmp_path / "late").mkdir()
     db.save(b"x")
     assert db.load() == b"x"
-    db.close()
 
 
 def read_only(monkeypatch):
@@ -390,7 +389,6 @@ def test_where_nothing_can_be_written_the_old_file_is_still_read_and_later_writt
         assert db.set_aside is None
     db.save(b"new")
     assert db.load() == b"new"
-    db.close()
 
 
 def test_a_read_only_file_whose_newest_pages_are_in_a_wal_is_not_read_without_them(tmp_path, monkeypatch):
@@ -420,7 +418,6 @@ def test_a_network_file_system_gets_no_wal_and_is_told(tmp_path, monkeypatch):
     db.save(b"x")
     assert db.network == "nfs4"
     assert db._database._connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    db.close()
 
 
 # ----------------------------------------------------------------------------------------------------- outbox
@@ -470,7 +467,6 @@ def test_waiting_messages_come_back_in_the_next_process_in_their_order(db):
     assert [after.outbox.take("a").subject, after.outbox.pending("a")] == ["z", 2]
     after.outbox.done(message(subject="z"))
     assert after.outbox.take("a") == message(subject="x", number=2)
-    after.close()
 
 
 def test_the_oldest_go_beyond_the_bound_and_fitness_goes_last(db):
@@ -483,7 +479,6 @@ def test_the_oldest_go_beyond_the_bound_and_fitness_goes_last(db):
     assert db.outbox.dropped == 51
     after.outbox.done(message(subject="node", topic="fitness"))
     assert after.outbox.take("a").subject == "s51"
-    after.close()
 
 
 def test_targets_that_are_not_configured_any_more_lose_their_messages(db):
@@ -492,7 +487,6 @@ def test_targets_that_are_not_configured_any_more_lose_their_messages(db):
     db.outbox.keep_targets(["b"])
     after = again(db)
     assert [after.outbox.pending(t) for t in "abc"] == [0, 1, 0]
-    after.close()
 
 
 def test_no_disk_delays_a_message(tmp_path):
