@@ -1,7 +1,8 @@
-"""What is wanted of the scheduler: asked again until it is true, respecting operators, never more than the mode allows."""
+"""What is wanted of the scheduler: asked until it is true, respecting operators, never more than the mode allows."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -99,7 +100,7 @@ def test_the_intent_carries_its_id_in_its_reason_and_both_stay_as_they_were():
 
 def test_a_failed_request_is_made_again_later_and_later():
     asked = Desk().asked_at(3000, reply=("failed",))
-    waits = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    waits = [b - a for a, b in itertools.pairwise(asked)]
 
     assert len(waits) > 8
     for i, wait in enumerate(waits):
@@ -109,7 +110,7 @@ def test_a_failed_request_is_made_again_later_and_later():
 def test_a_blocked_request_is_made_again_about_every_minute_and_says_why():
     desk = Desk()
     asked = desk.asked_at(600, reply=("blocked", BlockCode.LIMIT_NODES))
-    waits = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    waits = [b - a for a, b in itertools.pairwise(asked)]
 
     assert all(RETRY_BLOCKED * 0.8 - 1 <= wait <= RETRY_BLOCKED * 1.2 + 1 for wait in waits)
     assert desk.desk.blocked is BlockCode.LIMIT_NODES
@@ -119,7 +120,7 @@ def test_a_blocked_request_is_made_again_about_every_minute_and_says_why():
 def test_a_drain_that_stands_is_looked_at_again_every_five_minutes_or_so():
     desk = Desk()
     asked = desk.asked_at(7200, reply=("done",))
-    waits = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    waits = [b - a for a, b in itertools.pairwise(asked)]
 
     assert desk.desk.owned is not None
     assert desk.desk.owned.held
