@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from vmguest import Share
+from vmguest import Share, emulated
 
 if TYPE_CHECKING:
     from vmguest import Guest, Result
@@ -65,7 +65,8 @@ def run(guest: Guest, file: str, out: Path, *, timeout: float = 300) -> Results:
     """Runs a file's checks on the guest's own Python.
 
     In their environment, as paths of this machine, for `in-host` in a guest with this machine's root: IBMON, the
-    command of the present virtual environment; IBMON_INTERPRETER, what it runs on; IBMON_CHECKOUT.
+    command of the present virtual environment; IBMON_INTERPRETER, what it runs on; IBMON_CHECKOUT. And
+    IBMON_EMULATED, 1 where limits in seconds need patience.
     """
     for path in (CHECKOUT, Path(sys.executable)):
         if path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp"):
@@ -77,6 +78,7 @@ def run(guest: Guest, file: str, out: Path, *, timeout: float = 300) -> Results:
         "IBMON": Path(sys.executable).with_name("ibmon"),
         "IBMON_INTERPRETER": Path(sys.executable).resolve(),
         "IBMON_CHECKOUT": CHECKOUT,
+        "IBMON_EMULATED": int(emulated()),
     }
     command = ["env", *(f"{name}={value}" for name, value in environment.items()), "python3", "-B", f"/checks/{file}"]
     return Results(guest.run(command, out, timeout=timeout))

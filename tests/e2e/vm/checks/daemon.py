@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checklib import eventually
+from checklib import CannotGoOnError, eventually
 from exposition import serves
 from rdma import INFINIBAND, read
 
@@ -56,7 +56,7 @@ class Daemon:
 
     def _is_up(self) -> bool:
         if self.process.poll() is not None:
-            raise AssertionError(f"ibmon run ended with exit code {self.process.returncode}")
+            raise CannotGoOnError(f"ibmon run ended with exit code {self.process.returncode}")
         return serves()
 
     def stop(self, timeout: float = 20) -> int:

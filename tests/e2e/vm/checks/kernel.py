@@ -9,13 +9,14 @@ import errno
 import signal
 import time
 
-from checklib import check, eventually, run_checks
+from checklib import check, eventually, limit, run_checks
 from daemon import Daemon, daemon, expected_of_counters, one_pass
 from exposition import health, parse, scrape
 from rdma import INFINIBAND, hung_readers, mock, ping_pong, read, rxe_pair, sh
 
 GIGABIT = 1e9 / 8  # in bytes per second
 BY_EVENT = {"state_interval": "60s", "counter_interval": "60s", "slow_interval": "60s"}
+BY_EVENT_LIMIT = limit(3, emulated=6)
 QUICK = {"state_interval": "1s", "counter_interval": "1s", "slow_interval": "1s", "read_deadline": "2s"}
 # Two intervals and a slow guest. What has to be quicker says so.
 SOON = 6
@@ -31,6 +32,7 @@ def shows(name: str, value: float | None, **labels: str) -> None:
 
 
 running: list[Daemon] = []
+undisturbed: list[float] = []  # seconds of a start while nothing hangs: well below 1 on a real processor
 
 
 def start() -> None:
@@ -46,15 +48,17 @@ def state_of(device: str) -> float | None:
 @check
 def an_added_renamed_and_deleted_device_appears_within_3_s_although_no_rescan_is_due():
     with daemon(**BY_EVENT):
-        assert state_of("rxe0") == 4
+        eventually(lambda: state_of("rxe0") == 4, within=SOON, what="rxe0 is exported")
         mock("add hot0 1")
-        added = eventually(lambda: state_of("hot0") == 4, within=3, what="hot0 is exported")
+        added = eventually(lambda: state_of("hot0") == 4, within=BY_EVENT_LIMIT, what="hot0 is exported")
         sh("rdma dev set hot0 name hot1")
         renamed = eventually(
-            lambda: (state_of("hot0"), state_of("hot1")) == (None, 4), within=3, what="hot1 is exported and hot0 is not"
+            lambda: (state_of("hot0"), state_of("hot1")) == (None, 4),
+            within=BY_EVENT_LIMIT,
+            what="hot1 is exported and hot0 is not",
         )
         mock("del hot1")
-        deleted = eventually(lambda: state_of("hot1") is None, within=3, what="hot1 is no longer exported")
+        deleted = eventually(lambda: state_of("hot1") is None, within=BY_EVENT_LIMIT, what="hot1 is no longer exported")
         assert state_of("rxe0") == 4
     return f"added {added:.2f} s, renamed {renamed:.2f} s, deleted {deleted:.2f} s"
 
@@ -180,9 +184,11 @@ def a_clean_stop_takes_less_than_2_s():
     code = running[0].stop()
     taken = time.monotonic() - begin
     running.clear()
+    begin = time.monotonic()
     start()
+    undisturbed.append(time.monotonic() - begin)
     assert code == 0
-    assert taken < 2, taken
+    assert taken < limit(2, emulated=4), taken
     return f"{taken:.2f} s"
 
 
@@ -216,10 +222,10 @@ def a_successor_serves_within_10_s_while_the_read_still_hangs():
     time.sleep(1)  # a supervisor's pause; the old process cannot go altogether before its read ends
     running.append(Daemon(**QUICK))
     taken = time.monotonic() - begin
-    assert taken < 10, taken
+    assert taken < limit(10, emulated=10 + undisturbed[0]), (taken, undisturbed)
     shows("ibmon_port_state", 4, device="mlx5_0", port="1")
     assert hung
-    assert hung_readers() == hung, "the successor reads the hung device too, or the read has ended"
+    assert (now := hung_readers()) == hung, f"{hung} hung before the restart and {now} after it"
     return f"{taken:.2f} s"
 
 

@@ -11,7 +11,7 @@ import signal
 import time
 from pathlib import Path
 
-from checklib import check, eventually, run_checks
+from checklib import CannotGoOnError, check, eventually, limit, run_checks
 from exposition import scrape, serves
 from rdma import hung_readers, mock, rxe_pair, sh
 
@@ -19,6 +19,7 @@ HOST_ROOT = Path("/hr")  # what in-host makes of this machine's files
 CHECKOUT = HOST_ROOT / os.environ["IBMON_CHECKOUT"].lstrip("/")
 WATCHDOG = 8  # seconds, instead of the shipped ones
 START_LIMIT = 90  # seconds of a start under emulation
+undisturbed: list[float] = []  # seconds of a start while nothing hangs: well below 1 on a real processor
 hung: set[int] = set()  # the readers that hang from one check to the next
 
 
@@ -79,7 +80,7 @@ def the_unit_starts_and_says_that_it_is_ready():
     try:
         sh("systemctl start ibmon", timeout=START_LIMIT)
     except RuntimeError as error:
-        raise AssertionError(f"{error}\n{journal()}") from None
+        raise CannotGoOnError(f"{error}\n{journal()}") from None
     taken = time.monotonic() - begin
     assert show("ActiveState") == "active"
     assert show("Type") == "notify"
@@ -109,9 +110,13 @@ def it_exports_the_kernel_s_devices_under_the_unit_s_restrictions():
 @check
 def a_device_appears_within_3_s_by_udev():
     mock("add hot0 1")
-    added = eventually(lambda: "hot0" in scrape().devices("ibmon_port_state"), within=3, what="hot0 is exported")
+    added = eventually(
+        lambda: "hot0" in scrape().devices("ibmon_port_state"), within=limit(3, emulated=6), what="hot0 is exported"
+    )
     mock("del hot0")
-    deleted = eventually(lambda: "hot0" not in scrape().devices("ibmon_port_state"), within=3, what="hot0 is gone")
+    deleted = eventually(
+        lambda: "hot0" not in scrape().devices("ibmon_port_state"), within=limit(3, emulated=6), what="hot0 is gone"
+    )
     return f"added {added:.2f} s, deleted {deleted:.2f} s"
 
 
@@ -139,8 +144,10 @@ def a_stop_takes_less_than_2_s_and_is_clean():
     sh("systemctl stop ibmon")
     taken = time.monotonic() - begin
     assert show("Result") == "success"
-    assert taken < 2, taken
+    assert taken < limit(2, emulated=4), taken
+    begin = time.monotonic()
     sh("systemctl start ibmon", timeout=START_LIMIT)
+    undisturbed.append(time.monotonic() - begin)
     return f"{taken:.2f} s"
 
 
@@ -153,7 +160,8 @@ def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
     old = str(main_pid())
     begin = time.monotonic()
     sh("systemctl restart --no-block ibmon")
-    eventually(lambda: show("MainPID") not in {"0", old} and serves(), within=10, what=lambda: journal()[-2000:])
+    within = limit(10, emulated=10 + undisturbed[0])
+    eventually(lambda: show("MainPID") not in {"0", old} and serves(), within=within, what=lambda: journal()[-2000:])
     taken = time.monotonic() - begin
     assert scrape().value("ibmon_port_state", device="mlx5_0", port="1") == 4
     return f"{taken:.2f} s"
@@ -163,7 +171,7 @@ def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
 def the_successor_asks_the_hung_device_nothing_more():
     time.sleep(6)  # more than one state interval
     assert hung
-    assert hung_readers() == hung, "the successor reads the hung device too, or the read has ended"
+    assert (now := hung_readers()) == hung, f"{hung} hung before the restart and {now} after it"
     metrics = scrape()
     assert metrics.value("ibmon_device_stalled", device="mlx5_1") == 1
     assert metrics.value("ibmon_port_state", device="mlx5_0", port="1") == 4
