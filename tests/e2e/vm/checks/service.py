@@ -172,8 +172,14 @@ def the_successor_asks_the_hung_device_nothing_more():
     time.sleep(6)  # more than one state interval
     assert hung
     assert (now := hung_readers()) == hung, f"{hung} hung before the restart and {now} after it"
+
+
+@check
+def the_successor_shows_the_hung_device_as_stalled_and_the_others_as_they_are():
     metrics = scrape()
-    assert metrics.value("ibmon_device_stalled", device="mlx5_1") == 1
+    stalled = metrics.value("ibmon_device_stalled", device="mlx5_1")
+    assert stalled == 1, f"ibmon_device_stalled of mlx5_1 is {stalled}"
+    assert metrics.value("ibmon_port_state", device="mlx5_1", port="1") is None
     assert metrics.value("ibmon_port_state", device="mlx5_0", port="1") == 4
 
 
