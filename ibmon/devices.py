@@ -6,24 +6,39 @@ Turns listings, discoveries and readings into `PortFacts` for the judge and `Dev
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
+from ibmon.health.facts import DeviceFacts, PortFacts
 from ibmon.health.history import CounterHistory
-from ibmon.health.inventory import Expected
-from ibmon.health.rules import PortFacts
+from ibmon.health.judge import PortDesk
+from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, Reading, Sample, Tier
 from ibmon.snapshot import DeviceView
 
 
 @dataclass(slots=True)
+class JudgedPort:
+    """The judged counters of one port: column by key, and which of them say nothing now."""
+
+    columns: dict[str, int]
+    present: frozenset[str]
+    saturated: frozenset[str] = frozenset()
+    unreadable: frozenset[str] = frozenset()
+    failed_polls: int = 0
+
+
+@dataclass(slots=True)
 class Present:
-    """One device that is there."""
+    """One device that is there. `first` is whether this process never saw it before: a baseline may then be stored."""
 
     device: Device
     sample: Sample
     history: CounterHistory
+    ports: dict[int, JudgedPort]
+    first: bool
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
     view: DeviceView | None = None  # rebuilt when anything above changed
@@ -35,9 +50,14 @@ class Present:
 
 @dataclass(slots=True)
 class Change:
-    """What one reading brought: rises by column, and per port the state before and after where it changed."""
+    """What one reading brought.
+
+    `rises` and `firsts` (first values of a generation) go by column; `states` holds per port the state before and
+    after where it changed; `gone` is whether the device answered ENODEV to everything.
+    """
 
     rises: dict[int, int]
+    firsts: dict[int, int]
     states: dict[int, tuple[int | None, int | None]]
     gone: bool
 
@@ -50,13 +70,19 @@ class Devices:
         self.names: frozenset[str] | None = None  # of the newest listing; None while it is unreadable
         self.listing_errno: int | None = None
         self.ever_listed = False
+        self.failed_listings = 0
+        self.functions: Mapping[str, str | None] | None = None
+        self._known: set[str] = set()
 
     def list(self, listing: Listing) -> tuple[set[str], set[str]]:
         """Take in a listing; the names that are new and those that have gone. An unreadable one changes nothing."""
         self.listing_errno = listing.errno
         if listing.names is None:
             self.names = None
+            self.failed_listings += 1
             return set(), set()
+        self.failed_listings = 0
+        self.functions = listing.functions
         self.ever_listed = True
         self.names = frozenset(listing.names)
         return set(self.names) - set(self.present), set(self.present) - self.names
@@ -67,7 +93,10 @@ class Devices:
         if known is not None and _same(known.device, device):
             return False
         layout = device.layout
-        self.present[device.name] = Present(device, Sample.empty(layout), CounterHistory(layout))
+        first = device.name not in self._known
+        self._known.add(device.name)
+        history = CounterHistory(layout)
+        self.present[device.name] = Present(device, Sample.empty(layout), history, _judged(device), first)
         return True
 
     def read(self, reading: Reading, tiers: tuple[Tier, ...]) -> Change | None:
@@ -82,12 +111,19 @@ class Devices:
         for code in reading.errnos.values():
             known.read_errors[code] = known.read_errors.get(code, 0) + 1
         rises = known.history.take(old, new, reading.columns, reading.ended)
+        firsts = {
+            i: value
+            for i in reading.columns
+            if old.values[i] is None and (value := new.values[i]) is not None and new.layout.columns[i].counts
+        }
         known.sample, known.view, known.stalled = new, None, False
+        _look_at_counters(known, tiers)
         states = {}
         for i in new.layout.tiers[Tier.STATE]:
             if new.values[i] != old.values[i]:
                 states[new.layout.columns[i].port] = (old.values[i], new.values[i])
-        return Change(rises, states, any(e == errno.ENODEV for e in reading.errnos.values()))
+        gone = bool(reading.columns) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
+        return Change(rises, firsts, states, gone)
 
     def stall(self, name: str) -> None:
         """A read of the device is overdue."""
@@ -95,52 +131,83 @@ class Devices:
         if known is not None:
             known.stalled, known.view = True, None
 
-    def facts(self, row: Expected, best_rate: int | None, now: Now, longest_gap: float) -> PortFacts:
+    def facts(
+        self, desk: PortDesk, now: Now, boot: str, longest_gap: float, kernel_log: tuple[str, ...] = ()
+    ) -> PortFacts:
         """What the rules may know of a port now."""
+        row = desk.expected
         port, known = row.id, self.present.get(row.id.device)
         listed = None if self.names is None else port.device in self.names
-        link_layer = row.port.link_layer if row.port else None
-        if known is None or not any(p.id == port for p in known.device.ports):
-            if listed and known is not None:
-                listed = False  # the device is there, but this port of it is not
-            return PortFacts(
-                id=port,
-                role=row.role,
-                link_layer=link_layer,
-                listed=listed,
-                stalled=False,
-                state=None,
-                physical_state=None,
-                rate=None,
-                width=None,
-                speed_word=None,
-                expected_rate=row.rate,
-                best_rate=best_rate,
-                fresh=False,
-            )
-        sample, seen = known.sample, known.seen_state()
-        state = sample.get(port.port, Level.ATTR, "state")
-        fresh = (
-            seen is not None
-            and state is not None
-            and not known.stalled
-            and now.monotonic - seen.monotonic <= longest_gap + 1e-6
-        )
-        return PortFacts(
+        judged = known.ports.get(port.port) if known else None
+        base = PortFacts(
             id=port,
             role=row.role,
-            link_layer=link_layer,
+            link_layer=row.port.link_layer if row.port else None,
             listed=listed,
+            stalled=False,
+            state=None,
+            physical_state=None,
+            rate=None,
+            width=None,
+            speed_word=None,
+            expected_rate=row.rate,
+            best_rate=desk.best_rate,
+            fresh=False,
+            now=now,
+            boot=boot,
+            windows=desk.windows,
+            flaps=tuple(f.at for f in desk.link.memory.flaps if f.counted),
+            transitions=desk.link.memory.transitions,
+            outages=desk.link.memory.outages,
+        )
+        if known is None or judged is None:
+            # Where the device is there but this port of it is not, the port is what is missing.
+            gone = listed and known is not None
+            return base._replace(listed=False if gone else listed, device=self._absent(row.slot))
+        sample, seen, number = known.sample, known.seen_state(), port.port
+        state = sample.get(number, Level.ATTR, "state")
+        believed = seen is not None and now.monotonic - seen.monotonic <= longest_gap + 1e-6
+        return base._replace(
             stalled=known.stalled,
             state=state,
-            physical_state=sample.get(port.port, Level.ATTR, "phys_state"),
-            rate=sample.get(port.port, Level.ATTR, "rate"),
-            width=sample.get(port.port, Level.ATTR, "width"),
-            speed_word=sample.word(port.port),
-            expected_rate=row.rate,
-            best_rate=best_rate,
-            fresh=fresh,
+            physical_state=sample.get(number, Level.ATTR, "phys_state"),
+            rate=sample.get(number, Level.ATTR, "rate"),
+            width=sample.get(number, Level.ATTR, "width"),
+            speed_word=sample.word(number),
+            fresh=believed and state is not None and not known.stalled,
+            state_errno=sample.errno(number, Level.ATTR, "state"),
+            failed_polls=judged.failed_polls,
+            active_for=desk.link.active_for(now, boot),
+            saturated=judged.saturated,
+            unreadable=judged.unreadable,
+            present=judged.present,
+            device=self._device_facts(known, now, longest_gap, kernel_log) if desk.carries else DeviceFacts(),
         )
+
+    def _device_facts(self, known: Present, now: Now, longest_gap: float, kernel_log: tuple[str, ...]) -> DeviceFacts:
+        others = [p for p in self.present.values() if p is not known]
+        answer = any(
+            not p.stalled and (seen := p.seen_state()) is not None and now.monotonic - seen.monotonic <= longest_gap
+            for p in others
+        )
+        device = known.device
+        return DeviceFacts(
+            uverbs=device.uverbs,
+            verbs_known=device.uverbs is not None or any(p.device.uverbs is not None for p in others),
+            pci=device.pci,
+            pci_speed=known.sample.get(0, Level.PCI, "current_link_speed"),
+            pci_width=known.sample.get(0, Level.PCI, "current_link_width"),
+            siblings_answer=answer,
+            kernel_log=kernel_log,
+        )
+
+    def _absent(self, slot: str) -> DeviceFacts:
+        """What the PCI bus says of a device that is not listed."""
+        address = slot.rpartition("/")[0]
+        if self.functions is None or address not in self.functions:
+            return DeviceFacts()
+        driver = self.functions[address]
+        return DeviceFacts(bound_to=driver, function_present=driver is not None)
 
     def views(self) -> tuple[DeviceView, ...]:
         """Every present device for the snapshot, by name."""
@@ -168,6 +235,36 @@ class Devices:
                 column = known.device.layout.columns[i]
                 out[column.port] = (*out.get(column.port, ()), (column, rise))
         return out
+
+
+def counter_key(column: Column) -> str:
+    """The key of a judged counter: ``counters/symbol_error``."""
+    return f"{column.level.value}/{column.name}"
+
+
+def _judged(device: Device) -> dict[int, JudgedPort]:
+    """The judged counters of every port of a device."""
+    by_port: dict[int, dict[str, int]] = {p.id.port: {} for p in device.ports}
+    for i, column in enumerate(device.layout.columns):
+        if column.port in by_port and (key := counter_key(column)) in JUDGED_COUNTERS:
+            by_port[column.port][key] = i
+    return {port: JudgedPort(columns, frozenset(columns)) for port, columns in by_port.items()}
+
+
+def _look_at_counters(known: Present, tiers: tuple[Tier, ...]) -> None:
+    """Which judged counters say nothing now, and how often the state could not be read in a row."""
+    sample, columns = known.sample, known.device.layout.columns
+    for number, port in known.ports.items():
+        if Tier.STATE in tiers:
+            read = sample.get(number, Level.ATTR, "state") is not None
+            port.failed_polls = 0 if read else port.failed_polls + 1
+        if tiers != (Tier.STATE,):
+            values = {key: sample.values[i] for key, i in port.columns.items()}
+            port.unreadable = frozenset(key for key, value in values.items() if value is None)
+            full = (
+                key for key, i in port.columns.items() if values[key] is not None and values[key] == columns[i].maximum
+            )
+            port.saturated = frozenset(full)
 
 
 def _same(old: Device, new: Device) -> bool:

@@ -14,10 +14,15 @@ import msgspec
 
 from ibmon.announce import Announcer, log
 from ibmon.config import Config
-from ibmon.devices import Devices, at_once
+from ibmon.devices import Change, Devices, at_once, counter_key
 from ibmon.drain.intent import DrainDesk, DrainMemory
-from ibmon.health.inventory import Learned, take
-from ibmon.health.judge import Judge, PortMemory
+from ibmon.health import kernel_log
+from ibmon.health.correlate import NodeFacts
+from ibmon.health.facts import PortFacts
+from ibmon.health.inventory import take
+from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
+from ibmon.health.rules import JUDGED_COUNTERS
+from ibmon.memory import Memory, remember
 from ibmon.messages import (
     Abandon,
     DeviceFree,
@@ -27,9 +32,11 @@ from ibmon.messages import (
     Event,
     Forget,
     Hotplug,
+    KernelLine,
     ListingDone,
     Poll,
     ReadDone,
+    ReadListing,
     Reloaded,
     Save,
     StopFile,
@@ -45,24 +52,18 @@ from ibmon.model import (
     Ownership,
     PortHealth,
     PortId,
+    Severity,
     Tier,
 )
 from ibmon.picture import drain_view, port_views
 from ibmon.sampling import Sampler
 from ibmon.snapshot import Snapshot
 
-MEMORY_VERSION = 1
+BRING_UP_GRACE = 600.0
+"""Seconds after an ACTIVE that begins inside boot grace in which nothing of that port is counted."""
 
-
-class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The engine's state as it is stored. `saved` is monotonic time, believed only within the same boot."""
-
-    version: int
-    boot_id: str
-    saved: float
-    ports: dict[str, PortMemory]
-    drain: DrainMemory
-    fitness: NodeFitness = NodeFitness.UNKNOWN
+COUNT_GRACE_FACTOR = 3
+"""Count-like rules wait three times the boot grace: counters jump while links are brought up (OCI waits 30 min)."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -71,17 +72,6 @@ class Identity(msgspec.Struct, frozen=True):
     node: str
     boot_id: str
     booted: float
-
-
-def load_memory(data: bytes | None) -> Memory | None:
-    """The stored state, or None where there is none that this version understands."""
-    if data is None:
-        return None
-    try:
-        memory = msgspec.json.decode(data, type=Memory)
-    except msgspec.DecodeError:
-        return None
-    return memory if memory.version == MEMORY_VERSION else None
 
 
 class Engine:
@@ -118,6 +108,9 @@ class Engine:
         self.sampler = Sampler(config.sampling, now.monotonic if phase is None else phase)
         self.sampler.quarantined = quarantined
         self.judge = Judge(config)
+        self.judge.node.episodes = dict(memory.node) if memory else {}
+        self._kernel = dict(memory.kernel) if memory else {}
+        self._explained: frozenset[str] = frozenset()
         self._memory: dict[str, PortMemory] = dict(memory.ports) if memory else {}
         self._resumed = memory.saved if memory and memory.boot_id == identity.boot_id else None
         self.desk = DrainDesk(identity.node, identity.boot_id, memory.drain if memory else DrainMemory(), owned)
@@ -135,6 +128,7 @@ class Engine:
             Discovered: self._discovered,
             ReadDone: self._read,
             DeviceFree: self._freed,
+            KernelLine: self._kernel_line,
             EffectDone: self._acted,
             StopFile: self._stop,
             Reloaded: self._reload,
@@ -155,12 +149,10 @@ class Engine:
     def next_due(self) -> float:
         """The earliest monotonic time at which anything changes without new input."""
         may_start_at = self.identity.booted + self.config.action.boot_grace
-        checked = max((d.checked or 0.0 for d in self.judge.ports.values()), default=0.0)
+        checked = max((d.running.checked or 0.0 for d in self.judge.ports.values()), default=0.0)
         may_start = checked >= may_start_at
         times = [self.sampler.next_due(), self.desk.next_due(self.config.action)]
-        own = self.judge.next_due(may_start=may_start)
-        if own is not None:
-            times.append(own)
+        times.append(self.judge.next_due(may_start=may_start))
         if not may_start and any(d.episodes for d in self.judge.ports.values()):
             times.append(may_start_at)
         return min(times, default=math.inf)
@@ -172,7 +164,19 @@ class Engine:
             if isinstance(effect, Abandon):
                 self.devices.stall(effect.device)
                 self._log("warning", "device-stalled", device=effect.device)
+            if isinstance(effect, ReadListing):
+                effect = ReadListing(self._lost_functions())  # noqa: PLW2901 - the same effect, completed
             self._pending.append(effect)
+
+    def _lost_functions(self) -> tuple[str, ...]:
+        """PCI addresses of expected devices that the newest listing did not hold."""
+        names = self.devices.names or frozenset()
+        lost = {
+            d.expected.slot.rpartition("/")[0]
+            for p, d in self.judge.ports.items()
+            if d.expected.expected and p.device not in names
+        }
+        return tuple(sorted(slot for slot in lost if ":" in slot))
 
     def _hotplug(self, _: Hotplug, now: Now) -> None:
         """The kernel's word that something changed: list, and look at every device's facts again."""
@@ -183,6 +187,15 @@ class Engine:
     def _freed(self, event: DeviceFree, now: Now) -> None:
         self.sampler.quarantined -= {event.device}
         self.sampler.hotplug(now.monotonic)
+
+    def _kernel_line(self, event: KernelLine, now: Now) -> None:
+        found = kernel_log.match(event.text)
+        if found is None:
+            return
+        address, pattern = found
+        boot = self.identity.boot_id
+        self._kernel[address] = kernel_log.add(self._kernel.get(address, ()), pattern.kind, now, boot)
+        self._log("warning", "kernel-log", pci=address, kind=pattern.kind, meaning=pattern.meaning)
 
     def _listed(self, event: ListingDone, now: Now) -> None:
         self.sampler.listed()
@@ -235,15 +248,22 @@ class Engine:
             self._pending.append(self.sampler.discover(reading.device, now.monotonic))
             self.sampler.hotplug(now.monotonic)
         present = self.devices.present[reading.device]
-        may_start = self._may_start(now)
+        self._count(reading.device, change, now)
+        uptime = now.monotonic - self.identity.booted
+        grace = BRING_UP_GRACE if uptime < self.config.action.boot_grace else None
         for port in present.device.ports:
             desk = self.judge.ports[port.id]
-            flapped = desk.flaps.take(
-                present.sample, port.id.port, change.rises, now, self.identity.boot_id, counted=may_start
+            flapped = desk.link.take(
+                present.sample,
+                port.id.port,
+                change.rises,
+                now,
+                self.identity.boot_id,
+                may_count=self._may_count(now) and not self.judge.down_is_known(port.id),
+                grace=grace,
             )
             if flapped:
-                self._log("info", "flap", port=str(port.id), counted=may_start)
-            self._evaluate(port.id, now)
+                self._log("info", "flap", port=str(port.id), counted=desk.link.memory.flaps[-1].counted)
         extra: tuple[int, ...] = ()
         for number, (before, after) in change.states.items():
             if before is not None:
@@ -256,18 +276,70 @@ class Engine:
                     extra += at_once(present.device.layout, number)
         self._pending.extend(self.sampler.out_of_turn(reading.device, extra, now.monotonic))
 
+    def _count(self, name: str, change: Change, now: Now) -> None:
+        """Remember rises of judged counters, also those between the last value before a restart and the first now."""
+        present, boot = self.devices.present[name], self.identity.boot_id
+        columns = present.device.layout.columns
+        for i in (*change.firsts, *change.rises):
+            port = PortId(name, columns[i].port)
+            key = counter_key(columns[i])
+            desk = self.judge.ports.get(port)
+            if desk is None or key not in JUDGED_COUNTERS:
+                continue
+            value = present.sample.values[i]
+            rise = change.rises.get(i, 0)
+            if i in change.firsts and present.first and value is not None:
+                last = desk.last.get(key)
+                if last is not None and last[1] == boot and value > last[0]:
+                    rise = change.rises[i] = value - last[0]
+            if value is not None:
+                desk.last[key] = (value, boot)
+            if rise and self._may_count(now) and not desk.link.in_bring_up(now):
+                self.judge.count(port, key, rise, now, boot)
+
     # --------------------------------------------------------------------------------------- judging
+
+    def _may_count(self, now: Now) -> bool:
+        """Whether counts mean anything yet: links train, drop and settle for a while after a boot."""
+        return now.monotonic - self.identity.booted >= COUNT_GRACE_FACTOR * self.config.action.boot_grace
 
     def _may_start(self, now: Now) -> bool:
         return now.monotonic - self.identity.booted >= self.config.action.boot_grace
 
     def _evaluate(self, port: PortId, now: Now) -> None:
         desk = self.judge.ports[port]
-        if desk.checked is None and self._resumed is not None and desk.episodes:
-            # The same boot, and a restart so short that nothing went unobserved.
-            desk.checked = self._resumed if now.monotonic - self._resumed <= self.judge.longest_gap else None
-        facts = self.devices.facts(desk.expected, desk.best_rate, now, self.judge.longest_gap)
+        if desk.running.checked is None and desk.episodes:
+            desk.running.checked = self._goes_on(now)
+        facts = self._facts(desk, now)._replace(explained=self._explained)
         self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
+
+    def _goes_on(self, now: Now) -> float | None:
+        """When stored episodes were last looked at, if a restart was so short that nothing went unobserved."""
+        saved = self._resumed
+        return saved if saved is not None and now.monotonic - saved <= self.judge.longest_gap else None
+
+    def _facts(self, desk: PortDesk, now: Now) -> PortFacts:
+        boot = self.identity.boot_id
+        device = desk.expected.device
+        address = device.pci.address if device and device.pci else None
+        lines = self._kernel.get(address, ()) if address else ()
+        return self.devices.facts(desk, now, boot, self.judge.longest_gap, kernel_log.kinds(lines, now, boot))
+
+    def _evaluate_all(self, now: Now) -> None:
+        """The node as a whole, then every port, with what the node's findings speak for."""
+        desks = {p: d for p, d in self.judge.ports.items() if d.expected.expected}
+        if self.judge.node.checked is None and self.judge.node.episodes:
+            self.judge.node.checked = self._goes_on(now)
+        facts = NodeFacts(
+            names=self.devices.names,
+            failed_listings=self.devices.failed_listings,
+            ports={str(p): self._facts(d, now) for p, d in desks.items()},
+            expected_devices=frozenset(p.device for p in desks),
+            ever_listed=self.devices.ever_listed,
+        )
+        self._explained = self.judge.evaluate_node(facts, now, may_start=self._may_start(now))
+        for port in self.judge.ports:
+            self._evaluate(port, now)
 
     def _take_inventory(self) -> None:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
@@ -277,19 +349,7 @@ class Engine:
 
     def _learn(self, now: Now) -> None:
         """Remember what was seen; a port that became expected, or better, changes the inventory."""
-        changed = False
-        for port, desk in self.judge.ports.items():
-            known = self._memory.get(desk.expected.slot)
-            was = known.learned if known else Learned(str(port), desk.expected.role, False, None)  # noqa: FBT003
-            best = max((r for r in (was.best_rate, desk.best_rate) if r is not None), default=None)
-            active = was.active or desk.best_rate is not None
-            learned = Learned(str(port), desk.expected.role, active, best)
-            present = desk.expected.device is not None
-            memory = PortMemory(learned if present else was, dict(desk.episodes), desk.flaps.flaps)
-            if memory != known and (active or memory.episodes or memory.flaps):
-                self._memory[desk.expected.slot] = memory
-                changed = changed or known is None or known.learned != memory.learned
-        if changed:
+        if remember(self.judge, self._memory):
             self._take_inventory()
             for port in self.judge.ports:
                 self._evaluate(port, now)
@@ -297,8 +357,7 @@ class Engine:
     # --------------------------------------------------------------------------------------- the tick
 
     def _tick(self, _: Tick, now: Now) -> None:
-        for port in self.judge.ports:
-            self._evaluate(port, now)
+        self._evaluate_all(now)
         self._learn(now)
         self.findings = self.judge.findings()
         self.fitness = self.judge.fitness(self.findings, listed=self.devices.ever_listed)
@@ -321,15 +380,19 @@ class Engine:
 
     def _reason(self) -> str:
         """One line that says why the node is not plainly fit."""
-        for finding in sorted(self.findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering)):
-            state = " (recovering)" if finding.recovering else ""
-            return f"{finding.rule} {finding.subject} {finding.text}{state}"
+        worst = sorted(self.findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering))
+        if worst and worst[0].severity is not Severity.INFO:
+            first = worst[0]
+            state = " (recovering)" if first.recovering else ""
+            return " ".join(part for part in (first.rule, first.subject, first.text) if part) + state
         for port, desk in self.judge.ports.items():
-            health = self.judge.health(port)
-            if health is PortHealth.UNKNOWN:
+            if self.judge.health(port) is PortHealth.UNKNOWN:
                 return f"{port} cannot be read" if self.devices.ever_listed else "nothing was read yet"
-            for rule, episode in desk.episodes.items():
-                return f"{rule} {port} {episode.words} {int(episode.held)}s"
+            for key, episode in desk.episodes.items():
+                if episode.severity != "info":
+                    return f"{rule_of(key)} {port} {episode.words} {int(episode.held)}s"
+        for rule, episode in self.judge.node.episodes.items():
+            return f"{rule} {episode.words} {int(episode.held)}s"
         return "" if self.devices.ever_listed else "class/infiniband was not read yet"
 
     # --------------------------------------------------------------------------------------- acting
@@ -363,18 +426,19 @@ class Engine:
 
     def _save(self, now: Now) -> list[Effect]:
         memory = Memory(
-            version=MEMORY_VERSION,
             boot_id=self.identity.boot_id,
             saved=0.0,
             ports=self._memory,
             drain=self.desk.memory(),
             fitness=self.announcer.fitness,
+            node=self.judge.node.episodes,
+            kernel=self._kernel,
         )
-        data = msgspec.json.encode(memory)
+        data = memory.encode()
         if data == self._saved:
             return []
         self._saved = data
-        return [Save(msgspec.json.encode(msgspec.structs.replace(memory, saved=now.monotonic)))]
+        return [Save(msgspec.structs.replace(memory, saved=now.monotonic).encode())]
 
     # --------------------------------------------------------------------------------------- the picture
 

@@ -53,6 +53,12 @@ class Hotplug(msgspec.Struct, frozen=True):
     """The kernel added, removed or renamed an RDMA device."""
 
 
+class KernelLine(msgspec.Struct, frozen=True):
+    """One line of the kernel log."""
+
+    text: str
+
+
 class EffectDone(msgspec.Struct, frozen=True):
     """How a Drain or Release ended.
 
@@ -80,15 +86,16 @@ class Reloaded(msgspec.Struct, frozen=True):
     config: Config
 
 
-Event: TypeAlias = (
-    ListingDone | Discovered | ReadDone | Poll | Tick | DeviceFree | Hotplug | EffectDone | StopFile | Reloaded
-)
+HostEvent: TypeAlias = ListingDone | Discovered | ReadDone | KernelLine | Hotplug | DeviceFree
+Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | StopFile | Reloaded
 
 # --------------------------------------------------------------------------------------------- effects
 
 
 class ReadListing(msgspec.Struct, frozen=True):
-    """List the class directory."""
+    """List the class directory, and look for these PCI functions (those of expected devices that are not listed)."""
+
+    functions: tuple[str, ...] = ()
 
 
 class Discover(msgspec.Struct, frozen=True):

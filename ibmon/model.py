@@ -189,12 +189,15 @@ class Reading(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     """The names below class/infiniband that the configuration includes; names is None when it was unreadable.
 
-    An absent directory is an empty listing when `class/` itself can be read.
+    An absent directory is an empty listing when `class/` itself can be read. `functions` holds, for the PCI addresses
+    that were asked for, the name of the bound driver ("" for none), or None where there is no such function; it is
+    None as a whole where the tree tells nothing of PCI.
     """
 
     names: tuple[str, ...] | None
     errno: int | None
     at: Now
+    functions: Mapping[str, str | None] | None = None
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -51,11 +51,11 @@ def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str)
         expected_rate=row.rate if row.expected else None,
         speed_word=facts.speed_word if facts else None,
         width=facts.width if facts else None,
-        flaps=desk.flaps.count(now, boot_id),
+        flaps=desk.link.count(now, boot_id),
         moved=moved.get(port.device, {}).get(port.port, ()),
         hold={
             rule: max(0.0, desk.settings[rule].hold - episode.elapsed)
             for rule, episode in desk.episodes.items()
-            if not episode.recovering and episode.severity != "critical"
+            if rule in desk.settings and not episode.recovering and episode.severity is None
         },
     )

@@ -19,4 +19,4 @@ def command(settings: Settings) -> int:
     loaded = settings.load()
     for warning in loaded.warnings:
         say(f"warning: {warning}")
-    return live.run(loaded, settings.sysfs or SYSFS)
+    return live.run(loaded, settings.sysfs or SYSFS, settings.config)

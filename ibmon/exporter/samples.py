@@ -180,9 +180,9 @@ def _columns(views: Sequence[DeviceView]) -> Iterator[Lines]:
     for view in views:
         columns, device = view.device.layout.columns, view.device.name
         for i, full in view.saturated.items():
-            if full and not view.stalled:
+            if not view.stalled:
                 labels = (device, str(columns[i].port), counter_label(columns[i]))
-                saturated[f.COUNTER_SATURATED.series(*labels)] = 1
+                saturated[f.COUNTER_SATURATED.series(*labels)] = int(full)
         for i, count in view.resets.items():
             text = f.COUNTER_RESETS.series(device, str(columns[i].port), counter_label(columns[i]))
             resets[text] = resets.get(text, 0) + count

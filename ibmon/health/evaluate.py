@@ -1,38 +1,44 @@
 """Time and severity of one rule on one port: from a condition that was seen to a finding, and back.
 
-``nothing -> seen -> alert (warning) -> held (critical) -> recovering -> nothing``. What moves an episode on is the
-time in which its condition was observed without a break; time in which nobody could look counts for neither side.
+``nothing -> seen -> warning -> critical -> recovering -> nothing``. What moves an episode on is the time in which its
+condition was observed without a break; time in which nobody could look counts for neither side.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
 
-from ibmon.health.rules import Condition, Settings, Verdict
+from ibmon.health.facts import Condition, Verdict
+from ibmon.health.settings import Settings
 from ibmon.model import Severity
 
 EPSILON = 1e-6
 """Sums of floating-point seconds may fall short of a hold by this much."""
+
+Level = Literal["info", "warning", "critical"]
 
 
 class Episode(msgspec.Struct, frozen=True, array_like=True):
     """A rule that has something to say about a port. Stored as it is: times are seconds elapsed, never clock values.
 
     `severity` is None while only seen. `elapsed` is observed time with the condition, or, when `recovering`, without
-    it. `onset` is wall time, for texts. `observed`, `limit` and `words` are those of the newest bad read.
+    it (a count-like rule recovers from its last bad moment instead, which its window remembers). `onset` is wall time,
+    for texts. `observed`, `limit` and `words` are those of the newest bad read; `held` is observed time with the
+    condition, `hold` the limit in force then.
     """
 
-    severity: Literal["warning", "critical"] | None
+    severity: Level | None
     recovering: bool
     elapsed: float
     onset: float
     observed: float | str | None
     limit: float | str | None
     words: str
-    hold: float  # the hold that was passed or is running, for the text `62s>60s`
-    held: float  # observed seconds with the condition up to now
+    hold: float
+    held: float
 
     @property
     def level(self) -> Severity | None:
@@ -56,20 +62,22 @@ def advance(
     if condition.verdict is Verdict.UNKNOWN:
         return episode
     if condition.verdict is Verdict.GOOD:
-        return _good(episode, settings, observed_for)
+        return _good(episode, condition, settings, observed_for)
     bad = _bad(episode, condition, settings, observed_for if may_start else 0.0, wall)
-    return _escalate(bad, settings) if may_start else bad
+    return _escalate(bad, condition, settings) if may_start else bad
 
 
-def _good(episode: Episode | None, settings: Settings, observed_for: float) -> Episode | None:
+def _good(episode: Episode | None, condition: Condition, settings: Settings, observed_for: float) -> Episode | None:
     if episode is None or episode.severity is None:
         return None  # a condition that ended before its alert leaves nothing
+    if settings.rule.counts:
+        if condition.quiet + EPSILON >= settings.recover:
+            return None
+        return msgspec.structs.replace(episode, recovering=True, elapsed=0.0)
     if not episode.recovering:
         return msgspec.structs.replace(episode, recovering=True, elapsed=0.0) if settings.recover > 0 else None
     elapsed = episode.elapsed + observed_for
-    if elapsed + EPSILON >= settings.recover:
-        return None
-    return msgspec.structs.replace(episode, elapsed=elapsed)
+    return None if elapsed + EPSILON >= settings.recover else msgspec.structs.replace(episode, elapsed=elapsed)
 
 
 def _bad(
@@ -82,30 +90,37 @@ def _bad(
         # The same fault again: what was reached stays, a warning's hold starts anew.
         held = episode.held if episode.severity == "critical" else 0.0
         episode = msgspec.structs.replace(episode, recovering=False, elapsed=held, held=held)
-    elif episode.severity != "critical":  # beyond the hold nothing depends on the time any more
-        elapsed = episode.elapsed + observed_for
-        episode = msgspec.structs.replace(episode, elapsed=elapsed, held=elapsed)
+    elif episode.severity != "critical":
+        # Beyond the last hold nothing depends on the time any more, and what is stored stands still.
+        held = min(episode.held + observed_for, max(settings.hold, settings.alert_hold, episode.held))
+        held = held if settings.rule.counts else episode.held + observed_for
+        episode = msgspec.structs.replace(episode, elapsed=held, held=held)
     return msgspec.structs.replace(episode, observed=observed, limit=limit, words=words)
 
 
-def _escalate(episode: Episode, settings: Settings) -> Episode:
-    """Raise the severity that the elapsed time has earned; it never falls while the condition holds."""
-    if episode.elapsed + EPSILON >= settings.hold:
-        severity: Literal["warning", "critical"] = "critical"
-    elif episode.elapsed + EPSILON >= settings.alert_hold:
-        if episode.severity == "critical":
+def _escalate(episode: Episode, condition: Condition, settings: Settings) -> Episode:
+    """Raise the severity that time and condition have earned.
+
+    It falls only where a count has been below its critical limit for the recover time.
+    """
+    severity: Level | None = episode.severity
+    if condition.reach == "critical" and episode.elapsed + EPSILON >= settings.hold:
+        severity = "critical"
+    elif severity == "critical":
+        if condition.reach == "critical" or not settings.rule.counts or condition.quiet < settings.recover:
             return episode
         severity = "warning"
-    else:
-        return episode
+    elif episode.elapsed + EPSILON >= settings.alert_hold:
+        severity = "info" if condition.reach == "info" else "warning"
     return msgspec.structs.replace(episode, severity=severity, hold=settings.hold)
 
 
-def due_in(episode: Episode, settings: Settings) -> float | None:
-    """Seconds of further observation until this episode changes by itself; None if only a new read can change it."""
+def due_in(episode: Episode, condition: Condition, settings: Settings) -> float:
+    """Seconds of further observation until this episode changes by itself; infinity if only a read can change it."""
     if episode.recovering:
-        return max(0.0, settings.recover - episode.elapsed)
-    if episode.severity == "critical":
-        return None
+        gone = condition.quiet if settings.rule.counts else episode.elapsed
+        return max(0.0, settings.recover - gone)
+    if episode.severity == "critical" or (condition.reach != "critical" and episode.severity is not None):
+        return math.inf
     limit = settings.alert_hold if episode.severity is None else settings.hold
     return max(0.0, limit - episode.elapsed)

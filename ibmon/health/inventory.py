@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from ibmon.config import Config, PortConfig
-from ibmon.health.rules import GBPS
+from ibmon.health.facts import GBPS
 from ibmon.model import Device, Function, Port, PortId, Role
 
 FEW_PORTS = 4

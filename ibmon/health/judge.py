@@ -1,21 +1,27 @@
 """The node's verdict: runs the rule table over every port, remembers episodes, says health, findings and fitness.
 
-Pure: facts and time come in, values go out. What must outlive the process is `PortMemory`.
+Pure: facts and time come in, values go out. What must outlive the process is `PortMemory` and the node's episodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from ibmon.config import Config
+from ibmon.health import correlate
+from ibmon.health.counts import HORIZON
 from ibmon.health.evaluate import Episode, advance, due_in
-from ibmon.health.history import Flap, FlapWatch
+from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
 from ibmon.health.inventory import Expected, Learned
-from ibmon.health.rules import RULE_BY_ID, RULES, PortFacts, Settings, Verdict, settings
-from ibmon.model import Finding, Mode, NodeFitness, Now, PortHealth, PortId, PortState, Role, Severity
+from ibmon.health.links import NO_LINK, LinkMemory, LinkWatch
+from ibmon.health.rules import RULE_BY_ID, RULES
+from ibmon.health.settings import Rule, Settings, settings
+from ibmon.health.windows import Window
+from ibmon.model import Finding, Mode, NodeFitness, Now, PortHealth, PortId, Role, Severity
 
 HEALTH_ORDER = (
     PortHealth.IGNORED,
@@ -24,15 +30,46 @@ HEALTH_ORDER = (
     PortHealth.RECOVERING,
     PortHealth.DEGRADED,
     PortHealth.FAILED,
+    PortHealth.UNKNOWN,
 )
+NODE = PortId("", 0)
+NODE_RULES = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
 
 
 class PortMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One slot's state as it is stored: what was learned, what runs, and how often it bounced."""
+    """One slot's state as it is stored: what was learned, what runs, and its history.
+
+    `last` holds by counter key the newest value and the boot it was read in, so that a restart counts nothing twice
+    and misses nothing.
+    """
 
     learned: Learned
     episodes: dict[str, Episode] = {}
-    flaps: tuple[Flap, ...] = ()
+    link: LinkMemory = NO_LINK
+    windows: dict[str, Window] = {}
+    last: dict[str, tuple[int, str]] = {}
+
+
+@dataclass(slots=True)
+class Running:
+    """The episodes of one subject, by rule or ``rule:counter``, with the newest condition of each."""
+
+    episodes: dict[str, Episode] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    checked: float | None = None  # monotonic time of the last evaluation
+
+    def move(
+        self, key: str, condition: Condition, chosen: Settings, observed: float, *, may_start: bool, wall: float
+    ) -> None:
+        """Advance one episode."""
+        before = self.conditions.get(key)
+        seen = 0.0 if before is not None and before.verdict is Verdict.UNKNOWN else observed
+        self.conditions[key] = condition
+        episode = advance(self.episodes.get(key), condition, chosen, seen, may_start=may_start, wall=wall)
+        if episode is None:
+            self.episodes.pop(key, None)
+        else:
+            self.episodes[key] = episode
 
 
 @dataclass(slots=True)
@@ -41,12 +78,18 @@ class PortDesk:
 
     expected: Expected
     settings: dict[str, Settings]
-    episodes: dict[str, Episode] = field(default_factory=dict)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    flaps: FlapWatch = field(default_factory=FlapWatch)
+    running: Running = field(default_factory=Running)
+    link: LinkWatch = field(default_factory=LinkWatch)
+    windows: dict[str, Window] = field(default_factory=dict)
+    last: dict[str, tuple[int, str]] = field(default_factory=dict)
     best_rate: int | None = None  # of this boot, while ACTIVE
-    checked: float | None = None  # monotonic time of the last evaluation
     facts: PortFacts | None = None
+    carries: bool = True  # whether the rules of its device are looked at here
+
+    @property
+    def episodes(self) -> dict[str, Episode]:
+        """What runs, by rule or ``rule:counter``."""
+        return self.running.episodes
 
 
 class Judge:
@@ -55,69 +98,114 @@ class Judge:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.ports: dict[PortId, PortDesk] = {}
+        self.node = Running()
+        self.node_conditions: dict[str, Condition] = dict.fromkeys(NODE_RULES, UNKNOWN)
         self.longest_gap = 3 * config.sampling.state_interval
+        self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
 
     # ----------------------------------------------------------------------------------- inventory
 
-    def assign(self, config: Config, inventory: dict[PortId, Expected], memory: dict[str, PortMemory]) -> None:
+    def assign(self, config: Config, inventory: dict[PortId, Expected], memory: Mapping[str, PortMemory]) -> None:
         """Take a new inventory into force; what runs on a slot stays with it, whatever the port is called now."""
         self.config = config
         self.longest_gap = 3 * config.sampling.state_interval
+        self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
         by_slot = {desk.expected.slot: desk for desk in self.ports.values()}
         desks: dict[PortId, PortDesk] = {}
-        for port, expected in inventory.items():
+        carriers: set[str] = set()
+        for port, expected in sorted(inventory.items()):
             rules = {r.id: settings(config, r, port, expected.role) for r in RULES}
-            desk = by_slot.get(expected.slot)
-            if desk is None:
-                desk = PortDesk(expected, rules)
-                known = memory.get(expected.slot)
-                if known is not None:
-                    desk.episodes = {r: e for r, e in known.episodes.items() if r in RULE_BY_ID}
-                    desk.flaps.flaps = known.flaps
-            else:
-                desk.expected, desk.settings = expected, rules
-            desk.episodes = {r: e for r, e in desk.episodes.items() if desk.settings[r].enabled and expected.expected}
+            desk = by_slot.get(expected.slot) or self._desk(expected, rules, memory.get(expected.slot))
+            desk.expected, desk.settings = expected, rules
+            desk.carries = expected.expected and port.device not in carriers
+            if desk.carries:
+                carriers.add(port.device)
+            desk.running.episodes = {
+                key: e
+                for key, e in desk.episodes.items()
+                if expected.expected and (chosen := rules.get(rule_of(key))) is not None and chosen.enabled
+            }
             desks[port] = desk
         self.ports = desks
 
+    @staticmethod
+    def _desk(expected: Expected, rules: dict[str, Settings], known: PortMemory | None) -> PortDesk:
+        desk = PortDesk(expected, rules)
+        if known is not None:
+            desk.running.episodes = dict(known.episodes)
+            desk.link.memory = known.link
+            desk.windows, desk.last = dict(known.windows), dict(known.last)
+        return desk
+
     # ----------------------------------------------------------------------------------- evaluation
+
+    def count(self, port: PortId, key: str, rise: int, now: Now, boot: str) -> None:
+        """A judged counter of the port rose."""
+        windows = self.ports[port].windows
+        windows[key] = windows.get(key, Window()).add(rise, now, boot).trim(HORIZON, now, boot)
+
+    def down_is_known(self, port: PortId) -> bool:
+        """Whether the port is critically down or recovering from it: a bounce then restarts that, and is no new one."""
+        episode = self.ports[port].episodes.get("port-down")
+        return episode is not None and episode.severity == "critical"
 
     def evaluate(self, port: PortId, facts: PortFacts, now: Now, *, may_start: bool) -> None:
         """Run every rule over the port with the time since its last evaluation."""
         desk = self.ports[port]
-        before = desk.checked
-        elapsed = 0.0 if before is None else min(max(0.0, now.monotonic - before), self.longest_gap)
-        desk.checked, desk.facts = now.monotonic, facts
-        if facts.state in (PortState.ACTIVE, PortState.ACTIVE_DEFER) and facts.fresh and facts.rate:
+        observed = self._elapsed(desk.running, now)
+        desk.facts = facts
+        if facts.active and facts.fresh and facts.rate:
             desk.best_rate = max(facts.rate, desk.best_rate or 0)
         if not desk.expected.expected:
             return
         for rule in RULES:
             chosen = desk.settings[rule.id]
-            if not chosen.enabled:
+            if not chosen.enabled or rule.scope == "node" or (rule.scope == "device" and not desk.carries):
                 continue
-            condition = rule.check(facts)
-            observed = 0.0 if desk.verdicts.get(rule.id) is Verdict.UNKNOWN else elapsed
-            desk.verdicts[rule.id] = condition.verdict
-            episode = advance(
-                desk.episodes.get(rule.id), condition, chosen, observed, may_start=may_start, wall=now.wall
-            )
-            if episode is None:
-                desk.episodes.pop(rule.id, None)
-            else:
-                desk.episodes[rule.id] = episode
+            for condition in rule.check(facts, chosen):
+                key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
+                desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
 
-    def next_due(self, *, may_start: bool) -> float | None:
+    def evaluate_node(self, facts: correlate.NodeFacts, now: Now, *, may_start: bool) -> frozenset[str]:
+        """Run the correlations; the rules of single ports that they speak for."""
+        observed = self._elapsed(self.node, now)
+        self.node_conditions = correlate.conditions(facts, self._node_settings)
+        for rule, condition in self.node_conditions.items():
+            chosen = self._of_node(rule)
+            if chosen.enabled:
+                self.node.move(rule, condition, chosen, observed, may_start=may_start, wall=now.wall)
+        return correlate.explained(self.node_conditions, self.node.episodes)
+
+    def _of_node(self, rule: str) -> Settings:
+        episode = self.node.episodes.get(rule)
+        critical = episode is not None and episode.severity == "critical"
+        interval = self.config.sampling.state_interval
+        return correlate.settings_for(rule, self._node_settings[rule], interval, critical=critical)
+
+    def _elapsed(self, running: Running, now: Now) -> float:
+        """Seconds since the subject's last evaluation, as far as they count as observed."""
+        before, running.checked = running.checked, now.monotonic
+        return 0.0 if before is None else min(max(0.0, now.monotonic - before), self.longest_gap)
+
+    def next_due(self, *, may_start: bool) -> float:
         """The earliest monotonic time at which an episode changes by itself."""
-        times = []
+        times = [math.inf]
         for desk in self.ports.values():
-            for rule, episode in desk.episodes.items():
-                if desk.checked is None or desk.verdicts.get(rule) is Verdict.UNKNOWN:
-                    continue
-                wait = due_in(episode, desk.settings[rule]) if may_start or episode.recovering else None
-                if wait is not None:
-                    times.append(desk.checked + wait)
-        return min(times, default=None)
+            times.extend(self._dues(desk.running, desk.settings, may_start=may_start))
+        times.extend(self._dues(self.node, {r: self._of_node(r) for r in NODE_RULES}, may_start=may_start))
+        return min(times)
+
+    @staticmethod
+    def _dues(running: Running, chosen: Mapping[str, Settings], *, may_start: bool) -> Iterable[float]:
+        if running.checked is None:
+            return
+        for key, condition in running.conditions.items():
+            if condition.expires < math.inf:
+                yield running.checked + condition.expires + 1e-3  # a bucket leaves only after its last instant
+            episode = running.episodes.get(key)
+            if episode is None or condition.verdict is Verdict.UNKNOWN or not (may_start or episode.recovering):
+                continue
+            yield running.checked + due_in(episode, condition, chosen[rule_of(key)])
 
     # ----------------------------------------------------------------------------------- verdicts
 
@@ -127,67 +215,107 @@ class Judge:
         if not desk.expected.expected:
             return PortHealth.IGNORED
         facts = desk.facts
-        absent = facts is not None and facts.listed is False
-        if facts is None or (not absent and (facts.stalled or not facts.fresh or facts.state is None)):
+        if facts is None:
             return PortHealth.UNKNOWN
+        absent = facts.listed is False
+        if not absent and (facts.stalled or not facts.fresh or facts.state is None):
+            return PortHealth.UNKNOWN
+        if absent:
+            return self._health_of_absent(port)
         worst = PortHealth.OK
-        for rule, episode in desk.episodes.items():
-            health = PortHealth.RECOVERING if episode.recovering else RULE_BY_ID[rule].health
-            worst = max(worst, health, key=HEALTH_ORDER.index)
+        for key, episode in self._speaking_for(port, desk):
+            worst = max(worst, shown_health(RULE_BY_ID[rule_of(key)], episode), key=HEALTH_ORDER.index)
+        if self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and desk.expected.role is Role.COMPUTE:
+            worst = max(worst, PortHealth.DEGRADED, key=HEALTH_ORDER.index)
         return worst
 
+    def _health_of_absent(self, port: PortId) -> PortHealth:
+        """A port whose device is not listed: failed, unless its PCI function tells another story."""
+        if self.node_conditions[correlate.ALL_MISSING].verdict is Verdict.BAD:
+            return PortHealth.FAILED
+        carrier = next((d for p, d in self.ports.items() if p.device == port.device and d.carries), None)
+        condition = carrier.running.conditions.get("device-missing", UNKNOWN) if carrier else UNKNOWN
+        if condition.verdict is Verdict.GOOD:
+            return PortHealth.IGNORED  # given to somebody else on purpose
+        return PortHealth.FAILED if condition.verdict is Verdict.BAD else PortHealth.UNKNOWN
+
+    def _speaking_for(self, port: PortId, desk: PortDesk) -> Iterable[tuple[str, Episode]]:
+        """The port's own episodes and those of its device."""
+        yield from desk.episodes.items()
+        if not desk.carries:
+            carrier = next((d for p, d in self.ports.items() if p.device == port.device and d.carries), None)
+            for key, episode in carrier.episodes.items() if carrier else ():
+                if RULE_BY_ID[rule_of(key)].scope == "device":
+                    yield key, episode
+
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that has passed its alert hold and not yet recovered, sorted by port and rule."""
+        """Everything that has passed its alert hold and not yet recovered, sorted by subject and rule."""
         found = []
         for port, desk in self.ports.items():
-            for rule, episode in desk.episodes.items():
+            for key, episode in desk.episodes.items():
                 if episode.level is not None:
-                    found.append(self._finding(port, desk, rule, episode, episode.level))
-        return tuple(sorted(found, key=lambda f: (f.device, f.port, f.rule)))
-
-    @staticmethod
-    def _finding(port: PortId, desk: PortDesk, rule: str, episode: Episode, severity: Severity) -> Finding:
-        chosen = desk.settings[rule]
-        seconds, hold = int(episode.held), int(episode.hold)
-        text = f"{episode.words} {seconds}s"
-        if severity is Severity.CRITICAL:
-            text += f">{hold}s" if seconds > hold else f">={hold}s"
-        return Finding(
-            rule=rule,
-            device=port.device,
-            port=port.port,
-            counter="",
-            severity=severity,
-            onset=episode.onset,
-            observed=episode.observed,
-            limit=episode.limit,
-            text=text.strip(),
-            recovering=episode.recovering,
-            alerts=chosen.action.rank >= Mode.ALERT.rank,
-            drains=(
-                severity is Severity.CRITICAL and chosen.action is Mode.DRAIN and desk.expected.role is Role.COMPUTE
-            ),
-            trusted=desk.expected.trusted,
-        )
+                    chosen = desk.settings[rule_of(key)]
+                    subject = PortId(port.device, 0) if chosen.rule.scope == "device" else port
+                    judged = desk.expected.role is Role.COMPUTE
+                    found.append(_finding(subject, key, episode, chosen, judged=judged, trusted=desk.expected.trusted))
+        compute = [d.expected for d in self.ports.values() if d.expected.expected and d.expected.role is Role.COMPUTE]
+        for rule, episode in self.node.episodes.items():
+            if episode.level is not None:
+                trusted = any(e.trusted for e in compute)
+                found.append(_finding(NODE, rule, episode, self._of_node(rule), judged=bool(compute), trusted=trusted))
+        return tuple(sorted(found, key=lambda f: (f.device, f.port, f.rule, f.counter)))
 
     def fitness(self, findings: Iterable[Finding], *, listed: bool) -> NodeFitness:
         """The verdict on the node. `listed` is whether a complete listing was ever seen.
 
-        Unfit needs evidence, fit needs sight: a compute port that nobody can see makes the node unknown.
+        Unfit needs evidence, fit needs sight: a compute port that nobody can see makes the node unknown, and so does
+        what is no fault of this node (no subnet manager) or may be none (no device at all, for a while).
         """
         if any(f.drains for f in findings):
             return NodeFitness.UNFIT
         compute = [p for p, d in self.ports.items() if d.expected.expected and d.expected.role is Role.COMPUTE]
-        if not listed or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
+        together = any(self.node_conditions[r].verdict is Verdict.BAD for r in NODE_RULES)
+        if not listed or together or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
             return NodeFitness.UNKNOWN
-        if any(d.episodes for d in self.ports.values()):
-            return NodeFitness.WATCH
-        return NodeFitness.FIT
+        episodes = [e for d in self.ports.values() for e in d.episodes.values()] + list(self.node.episodes.values())
+        return NodeFitness.WATCH if any(e.severity != "info" for e in episodes) else NodeFitness.FIT
 
-    # ----------------------------------------------------------------------------------- memory
 
-    def learn(self, port: PortId) -> Learned:
-        """What is to be remembered of the port's slot now."""
-        desk = self.ports[port]
-        known = Learned(str(port), desk.expected.role, active=False, best_rate=None)
-        return msgspec.structs.replace(known, active=desk.best_rate is not None, best_rate=desk.best_rate)
+def rule_of(key: str) -> str:
+    """The rule's id of an episode's key."""
+    return key.partition(":")[0]
+
+
+def shown_health(rule: Rule, episode: Episode) -> PortHealth:
+    """What a port shows while this episode runs."""
+    if episode.severity == "info":
+        return PortHealth.OK
+    if episode.recovering:
+        return PortHealth.RECOVERING
+    if rule.warning_health is not None and episode.severity != "critical":
+        return rule.warning_health
+    return rule.health
+
+
+def _finding(subject: PortId, key: str, episode: Episode, chosen: Settings, *, judged: bool, trusted: bool) -> Finding:
+    severity = episode.level or Severity.INFO
+    text = episode.words
+    if not chosen.rule.counts and severity is not Severity.INFO:
+        text = f"{text} {int(episode.held)}s"
+        if severity is Severity.CRITICAL:
+            text += f">{int(episode.hold)}s"
+    return Finding(
+        rule=chosen.rule.id,
+        device=subject.device,
+        port=subject.port,
+        counter=key.partition(":")[2],
+        severity=severity,
+        onset=episode.onset,
+        observed=episode.observed,
+        limit=episode.limit,
+        text=text.strip(),
+        recovering=episode.recovering,
+        alerts=chosen.action.rank >= Mode.ALERT.rank and severity is not Severity.INFO,
+        drains=severity is Severity.CRITICAL and chosen.action is Mode.DRAIN and judged,
+        trusted=trusted,
+    )

@@ -1,206 +1,282 @@
-"""The rule table: one row a rule, with its defaults and the source of each, and the effective settings of a port.
+"""The rule table: one row a rule, with its defaults and the source of each.
 
-A row's `check` looks at the facts of one port and answers with a `Condition`; time (holds, recovery, severity) is
-`evaluate.py`'s business. Docs, `explain` and configuration keys come from the same rows.
+A row's check answers what a read shows; time (holds, recovery, severity) is `evaluate.py`'s business. Docs, `explain`,
+configuration keys and alert rules come from the same rows. Sources are named in docs/rules.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from enum import Enum
-from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Final
 
-from ibmon.config import Config, OverrideConfig, RuleConfig
-from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, Mode, PhysicalState, PortHealth, PortId, PortState, Role
+from ibmon.health import checks, counts
+from ibmon.health.settings import Rule
+from ibmon.model import Mode, PortHealth
 
-GBPS = 125_000_000
-"""Bytes per second of one Gb/s."""
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
 
-FALLBACK_RATES = frozenset({("SDR", 4, 10 * GBPS), ("SDR", 1, 5 * GBPS // 2)})
-"""What the kernel prints for a speed it does not know (core/sysfs.c:rate_show falls into the SDR case)."""
-
-ROCE_FALLBACK_RATE = ("QDR", 4, 40 * GBPS)
-"""What mlx5 prints for an Ethernet port whose mode it does not know (hw/mlx5/main.c:mlx5_query_port_roce)."""
-
-
-class Verdict(Enum):
-    """Whether a condition holds, by the newest read. UNKNOWN neither opens nor closes anything."""
-
-    GOOD = "good"
-    BAD = "bad"
-    UNKNOWN = "unknown"
-
-
-class Condition(NamedTuple):
-    """What a rule sees: the verdict, the value and limit behind it, and the words for them (``DOWN/Polling``)."""
-
-    verdict: Verdict
-    observed: float | str | None = None
-    limit: float | str | None = None
-    words: str = ""
-
-
-GOOD = Condition(Verdict.GOOD)
-UNKNOWN = Condition(Verdict.UNKNOWN)
-
-
-class PortFacts(NamedTuple):
-    """All that the rules may look at. Rates are in bytes per second; None is "not known".
-
-    `listed` is whether the newest complete listing held the device; None before the first, or while it is unreadable.
-    """
-
-    id: PortId
-    role: Role
-    link_layer: str | None
-    listed: bool | None
-    stalled: bool
-    state: int | None
-    physical_state: int | None
-    rate: int | None
-    width: int | None
-    speed_word: str | None
-    expected_rate: int | None
-    best_rate: int | None  # the best rate this boot has shown
-    fresh: bool  # the newest good read of `state` is young enough to believe
-
-
-class Rule(NamedTuple):
-    """One row. Times in seconds; `action` is the most the rule may cause unless the configuration says otherwise."""
-
-    id: str
-    check: Callable[[PortFacts], Condition]
-    health: PortHealth
-    alert_hold: float
-    hold: float
-    recover: float
-    action: Mode
-    title: str
-    source: str
-
-
-class Settings(NamedTuple):
-    """A rule's effective settings for one port (seconds)."""
-
-    rule: Rule
-    enabled: bool
-    alert_hold: float
-    hold: float
-    recover: float
-    action: Mode
-
-
-def state_words(facts: PortFacts) -> str:
-    """``DOWN/Polling``: the kernel's words, or its numbers where it has none."""
-    logical = "?" if facts.state is None else PORT_STATE_TEXT.get(facts.state, str(facts.state))
-    if facts.physical_state is None:
-        return logical
-    return f"{logical}/{PHYSICAL_STATE_TEXT.get(facts.physical_state, str(facts.physical_state))}"
-
-
-def gbps(rate: int) -> str:
-    """A rate in Gb/s without a trailing ``.0``."""
-    return f"{rate / GBPS:g}"
-
-
-def _trained(facts: PortFacts) -> bool:
-    """LinkUp, but nobody has brought the port up: INIT or ARMED is a subnet manager's matter, not the cable's."""
-    return facts.state in (PortState.INIT, PortState.ARMED) and facts.physical_state in (PhysicalState.LINK_UP, None)
-
-
-def _port_down(facts: PortFacts) -> Condition:
-    if not facts.fresh or facts.state is None or not facts.listed:
-        return UNKNOWN
-    if facts.state in (PortState.ACTIVE, PortState.ACTIVE_DEFER):
-        return GOOD
-    if _trained(facts):
-        return UNKNOWN  # the cable is well, but a port that came back only as far as INIT has not come back
-    return Condition(Verdict.BAD, state_words(facts), "ACTIVE", state_words(facts))
-
-
-def _port_init(facts: PortFacts) -> Condition:
-    if not facts.fresh or facts.state is None or not facts.listed:
-        return UNKNOWN
-    if not _trained(facts):
-        # Down is worse than waiting, and says nothing about whether the subnet manager is back.
-        return GOOD if facts.state in (PortState.ACTIVE, PortState.ACTIVE_DEFER) else UNKNOWN
-    return Condition(Verdict.BAD, state_words(facts), "ACTIVE", state_words(facts))
-
-
-def _rate_low(facts: PortFacts) -> Condition:
-    if not facts.fresh or not facts.listed or facts.state not in (PortState.ACTIVE, PortState.ACTIVE_DEFER):
-        return UNKNOWN  # a rate says nothing while the port is not ACTIVE
-    if facts.rate is None or facts.expected_rate is None:
-        return UNKNOWN
-    if facts.rate >= facts.expected_rate:
-        return GOOD
-    shown = (facts.speed_word or "SDR", facts.width, facts.rate)
-    fallback = shown in FALLBACK_RATES or (facts.link_layer == "Ethernet" and shown == ROCE_FALLBACK_RATE)
-    if fallback and (facts.best_rate is None or facts.best_rate < facts.expected_rate):
-        return UNKNOWN  # the kernel may just be too old for this speed
-    words = f"{gbps(facts.rate)}<{gbps(facts.expected_rate)}Gb/s"
-    if facts.width is not None:
-        words += f" {facts.width}X"
-    return Condition(Verdict.BAD, facts.rate / GBPS, facts.expected_rate / GBPS, words)
-
-
-def _device_missing(facts: PortFacts) -> Condition:
-    if facts.listed is None:
-        return UNKNOWN
-    return GOOD if facts.listed else Condition(Verdict.BAD, "absent", "present", "absent")
-
+_WAITS = "by itself, when the condition has been gone for the recover time"
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "port-down", _port_down, PortHealth.FAILED, 30, 60, 600, Mode.DRAIN,
-        "An expected port is not ACTIVE and its link is not up",
-        "alert 30 s (NVIDIA health validation: outage of 30 s), drain 60 s, recover 10 min (gpud's sticky window)",
+        id="port-down", check=checks.port_down, health=PortHealth.FAILED,
+        alert_hold=30, hold=60, recover=10 * MINUTE, action=Mode.DRAIN,
+        title="An expected port is not ACTIVE and its link is not up",
+        source="30 s: NVIDIA health validation; 60 s: after a switch port has bounced; 10 min: the time for which gpud "
+        "distrusts a port that came back",
+        causes="cable or transceiver unplugged or broken; switch port or switch down; port disabled by somebody",
+        todo="look at the switch port of the same cable; reseat or swap the cable; `ibstat`, `mlxlink -d DEVICE -m`",
+        clears="ACTIVE for the recover time without a break",
     ),
     Rule(
-        "port-init", _port_init, PortHealth.FAILED, 60, 300, 300, Mode.ALERT,
-        "The link is up but the port waits in INIT or ARMED for a subnet manager",
-        "usually fleet-wide, so it alerts and does not drain (Meta GCM warns)",
+        id="port-init", check=checks.port_init, health=PortHealth.FAILED,
+        alert_hold=60, hold=300, recover=5 * MINUTE, action=Mode.ALERT,
+        title="The link is up but the port waits in INIT or ARMED for a subnet manager",
+        source="INIT is the subnet manager's matter and mostly fleet-wide (Meta GCM warns), so it alerts",
+        causes="no subnet manager runs; it cannot reach this port; a partition or key keeps the port out",
+        todo="`sminfo` from a node that is ACTIVE; look at the subnet manager's log for this port's GUID",
+        clears="ACTIVE for the recover time",
     ),
     Rule(
-        "rate-low", _rate_low, PortHealth.DEGRADED, 30, 60, 300, Mode.DRAIN,
-        "An ACTIVE port runs below its expected rate",
-        "a lost lane halves a collective and does not heal by itself (Meta GCM, NHC: exact rate or drain)",
+        id="rate-low", check=checks.rate_low, health=PortHealth.DEGRADED,
+        alert_hold=30, hold=60, recover=5 * MINUTE, action=Mode.DRAIN,
+        title="An ACTIVE port runs below its expected rate",
+        source="a lost lane halves a collective and does not heal by itself (Meta GCM, NHC: exact rate or drain)",
+        causes="a lane lost to a dirty or broken connector; a slower cable; a switch port set to a lower speed",
+        todo="reseat and clean the cable; compare `mlxlink` of both ends; a wanted slower rate goes into [[port]]",
+        clears="the expected rate for the recover time",
     ),
     Rule(
-        "device-missing", _device_missing, PortHealth.FAILED, 30, 120, 600, Mode.ALERT,
-        "An expected device is not in class/infiniband",
-        "counted on complete listings only (NVSentinel #1488)",
+        id="device-missing", check=checks.device_missing, health=PortHealth.FAILED, scope="device",
+        alert_hold=30, hold=120, recover=10 * MINUTE, action=Mode.DRAIN,
+        title="An expected device is not in class/infiniband, and its PCI function is gone or has no driver",
+        source="counted on complete listings only (NVSentinel #1488 shows what one missed listing costs)",
+        causes="the card fell off the bus; its driver did not bind; the slot lost power",
+        todo="`lspci -d 15b3:`, `dmesg | grep mlx5`; power-cycle the node; reseat the card",
+        clears="its port ACTIVE for the recover time",
+    ),
+    Rule(
+        id="all-devices-missing", check=checks.of_node, health=PortHealth.FAILED, scope="node",
+        alert_hold=10, hold=10 * MINUTE, recover=MINUTE, action=Mode.DRAIN,
+        title="None of the expected devices is there",
+        source="one cause (a driver that was unloaded, a container's view), so one finding for all; the alert comes "
+        "after three complete listings",
+        causes="the driver is not loaded or is being updated; another /sys than the host's",
+        todo="`lsmod | grep mlx5_ib`, `systemctl status openibd`; in a container look at its /sys",
+        clears="a device is there: after three listings, once critical after the recover time",
+    ),
+    Rule(
+        id="link-flap", check=counts.link_flap, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=DAY, action=Mode.DRAIN, counts=True,
+        unit="episodes", window=DAY, warning=2, critical=3,
+        title="A link that goes down and comes back again and again",
+        source="2 in 24 h: NVIDIA bring-up guide; 3: gpud (3 in 12 h); by chance alone three on one link are "
+        "practically never seen (0.074 flaps per link and year, DeepSeek)",
+        causes="a bad cable or transceiver; dirt; a marginal switch port",
+        todo="swap the cable or clean it; if it goes on, swap the other end; then `ibmon clear`",
+        clears="24 hours without a flap",
+    ),
+    Rule(
+        id="flap-storm", check=counts.flap_storm, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=DAY, action=Mode.DRAIN, counts=True,
+        unit="times", window=15 * MINUTE, warning=5, critical=10,
+        title="A link that bounces within minutes",
+        source="a link that does this is dead for RDMA (OPA quarantines at 25 in 15 min)",
+        causes="as link-flap; a switch port that negotiates for ever",
+        todo="as link-flap",
+        clears="24 hours without a change",
+    ),
+    Rule(
+        id="long-outage", check=counts.long_outage, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=DAY, action=Mode.ALERT, counts=True,
+        unit="times", window=DAY, warning=2, critical=3,
+        title="The port was down for half a minute or longer and came back, more than once",
+        source="NVIDIA health validation calls an outage of 30 s a failed link; the first one is port-down's matter",
+        causes="a switch that rebooted; somebody who pulled a cable; a failing transceiver",
+        todo="ask who worked on the fabric; if nobody did, as link-flap",
+        clears="24 hours without another one",
+    ),
+    Rule(
+        id="symbol-errors", check=counts.symbol_errors, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=125 * MINUTE, action=Mode.ALERT, counts=True,
+        unit="ber", window=None, warning=5e-15, critical=1e-14,
+        title="Bit errors after correction above what the link is specified for",
+        source="NVIDIA bring-up guide for NDR: 5e-15 warning, 1e-14 error, over the time in which 1e-15 gives three "
+        "errors (125 min at 400 Gb/s); it drains only where the site says so, once it has seen its own fleet's numbers",
+        causes="a dirty or failing cable, transceiver or connector",
+        todo="clean and reseat; compare with `mlxlink`; swap the cable",
+        clears="one clean window",
+    ),
+    Rule(
+        id="gross-errors", check=counts.gross_errors, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=125 * MINUTE, action=Mode.ALERT, counts=True,
+        unit="ber", window=10 * MINUTE, warning=None, critical=1e-12,
+        title="So many bit errors that packets are lost",
+        source="1e-12 (ibdiagnet, the old specification) is above the least packet loss that CorrOpt saw harm from",
+        causes="as symbol-errors, worse",
+        todo="as symbol-errors, now",
+        clears="one clean window of symbol-errors",
+    ),
+    Rule(
+        id="link-recovery", check=counts.link_recovery, health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=2 * HOUR, action=Mode.ALERT, counts=True,
+        unit="per_hour", window=HOUR, warning=3, critical=3,
+        title="The link retrained after errors",
+        source="meaningful together with symbol errors (Sun switch guide); critical only then",
+        causes="a marginal link",
+        todo="watch it; as symbol-errors if it goes on",
+        clears=_WAITS,
+    ),
+    Rule(
+        id="receive-errors", check=counts.receive_errors, health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=HOUR, action=Mode.ALERT, counts=True,
+        unit="per_hour", window=HOUR, warning=10, critical=100,
+        title="Packets arrive broken",
+        source="10: ibcheckerrs, 100: Azure; beside remote physical errors the fault is on another hop",
+        causes="a bad link on this hop, or, with remote physical errors, on another one",
+        todo="look for the first hop that counts symbol errors",
+        clears="an hour without one",
+    ),
+    Rule(
+        id="link-integrity", check=counts.each(
+            ("counters/local_link_integrity_errors", "counters/excessive_buffer_overrun_errors")
+        ),
+        health=PortHealth.WARNING, alert_hold=0, hold=0, recover=DAY, action=Mode.ALERT, counts=True,
+        unit="per_hour", window=HOUR, warning=1, critical=5,
+        title="The receiver gave up on link quality or ran over",
+        source="vendors disagree (fatal to one, ignored by another) and the fields have four bits, so it alerts",
+        causes="a bad link; a peer that breaks flow control",
+        todo="as symbol-errors",
+        clears="24 hours without one",
+    ),
+    Rule(
+        id="transmit-discards", check=counts.one("counters/port_xmit_discards"), health=PortHealth.WARNING,
+        alert_hold=0, hold=0, recover=15 * MINUTE, action=Mode.OBSERVE, counts=True,
+        unit="per_hour", window=5 * MINUTE, warning=100 * HOUR, critical=None,
+        title="Outgoing packets are dropped",
+        source="100 per second: NVSentinel; it tells of congestion, so it is shown only",
+        causes="congestion; a port that was down while packets waited",
+        todo="look at the fabric's congestion, not at this node",
+        clears=_WAITS,
+    ),
+    Rule(
+        id="roce-crc", check=counts.each(
+            ("phy/rx_crc_errors_phy", "phy/rx_symbol_err_phy", "hw/rx_icrc_encapsulated")
+        ),
+        health=PortHealth.WARNING, alert_hold=0, hold=0, recover=HOUR, action=Mode.ALERT, counts=True,
+        unit="per_hour", window=HOUR, warning=10, critical=100,
+        title="Broken frames arrive on an Ethernet port",
+        source="real corruption at this receiver (NVIDIA's counter document)",
+        causes="a bad cable or transceiver; a switch with broken memory where the ICRC fails behind a good FCS",
+        todo="swap the cable; with ICRC errors only, look at the switches on the way",
+        clears="an hour without one",
+    ),
+    Rule(
+        id="pause-storm", check=counts.each(("phy/tx_pause_storm_error_events", "phy/tx_pause_storm_warning_events")),
+        health=PortHealth.WARNING, alert_hold=0, hold=0, recover=HOUR, action=Mode.ALERT, counts=True,
+        unit="per_hour", window=HOUR, warning=1, critical=None,
+        title="The port sent pause frames without end and was cut off",
+        source="the adapter's own watchdog (NVIDIA's counter document)",
+        causes="a host that cannot take its traffic: PCIe, memory, a hung receiver",
+        todo="look at pcie-degraded and at the host's memory; reboot the node",
+        clears="an hour without one",
+    ),
+    Rule(
+        id="retransmits", check=counts.each(
+            (
+                "hw/local_ack_timeout_err", "hw/packet_seq_err", "hw/out_of_sequence", "hw/rnr_nak_retry_err",
+                "hw/roce_slow_restart",
+            ),
+            {"hw/local_ack_timeout_err": 0.1},
+        ),
+        health=PortHealth.WARNING, alert_hold=0, hold=0, recover=15 * MINUTE, action=Mode.OBSERVE, counts=True,
+        unit="per_hour", window=5 * MINUTE, warning=10 * HOUR, critical=None,
+        title="Transport retransmissions",
+        source="1 (acknowledge timeouts) and 10 per second: NVSentinel; a peer that died raises them too",
+        causes="loss anywhere on the path; a peer that crashed; a receiver that is too slow",
+        todo="compare with the peers: one node that all others complain of is the one to look at",
+        clears=_WAITS,
+    ),
+    Rule(
+        id="qp-broken", check=counts.each(("hw/req_transport_retries_exceeded", "hw/req_rnr_retries_exceeded")),
+        health=PortHealth.WARNING, alert_hold=0, hold=0, recover=HOUR, action=Mode.OBSERVE, counts=True,
+        unit="per_hour", window=HOUR, warning=1, critical=None,
+        title="Connections were given up after all retries",
+        source="NVIDIA's counter document: fatal for the connection, whoever's fault it was",
+        causes="a path or a peer that is gone",
+        todo="as retransmits",
+        clears="an hour without one",
+    ),
+    Rule(
+        id="pcie-degraded", check=checks.pcie_degraded, health=PortHealth.DEGRADED, scope="device",
+        alert_hold=300, hold=300, recover=5 * MINUTE, action=Mode.ALERT,
+        title="The adapter's PCIe link runs below what card and slot can do",
+        source="compared with both ends, never with a table of cards (NHC #90, sichek #122)",
+        causes="a card not fully seated; a riser or retimer; a slot that trained down",
+        todo="`lspci -vv -s ADDRESS`, reseat the card, power-cycle",
+        clears="full speed and width for the recover time",
+    ),
+    Rule(
+        id="driver-fault", check=checks.driver_fault, health=PortHealth.FAILED, scope="device",
+        alert_hold=60, hold=60, recover=HOUR, action=Mode.DRAIN,
+        title="The driver or the kernel log says that the device is broken",
+        source="ENOLINK is mlx5's answer for a device in internal error (mlx5/core/cmd.c); the log patterns are those "
+        "of the driver's own health messages",
+        causes="firmware that died; an unrecoverable hardware error",
+        todo="`dmesg | grep ADDRESS`; reset the card or reboot; open a case with the vendor if it returns",
+        clears="answers again and no new line for the recover time",
+    ),
+    Rule(
+        id="chardev-missing", check=checks.chardev_missing, health=PortHealth.FAILED, scope="device",
+        alert_hold=60, hold=60, recover=60, action=Mode.ALERT,
+        title="A device has no verbs character device, so no job can open it",
+        source="only what a job opens is asked for; a missing issm is normal (NVSentinel #1663)",
+        causes="ib_uverbs not loaded when the device came; a udev rule; a container's view",
+        todo="`ls /dev/infiniband`, reload ib_uverbs",
+        clears="the character device is there for the recover time",
+    ),
+    Rule(
+        id="counter-saturated", check=checks.counter_saturated, health=PortHealth.OK,
+        alert_hold=0, hold=0, recover=60, action=Mode.OBSERVE,
+        title="A counter stands at the maximum of its field: blind until somebody clears it",
+        source="the fields of the port counters have 4, 8, 16 or 32 bits and stick (drivers/infiniband/core/sysfs.c)",
+        causes="years without a reset",
+        todo="`perfquery -R` at a quiet time, if you want to see it move again",
+        clears="the counter is below its maximum",
+    ),
+    Rule(
+        id="device-stalled", check=checks.device_stalled, health=PortHealth.UNKNOWN, scope="device",
+        alert_hold=120, hold=600, recover=10 * MINUTE, action=Mode.DRAIN,
+        title="A read of the device does not return",
+        source="a firmware command times out after 60 s (mlx5/core/cmd.c); ten minutes are not a command's time",
+        causes="firmware that hangs; a PCIe link that lost the card",
+        todo="`dmesg | grep ADDRESS`; reset the card or reboot. Nothing on the node can end a hung read",
+        clears="answers again for the recover time",
+    ),
+    Rule(
+        id="monitor-blind", check=checks.monitor_blind, health=PortHealth.UNKNOWN,
+        alert_hold=0, hold=0, recover=60, action=Mode.ALERT, polls=6,
+        title="The state of a port cannot be read",
+        source="not being able to see is a state of its own: it alerts and never drains",
+        causes="a driver that refuses; permissions; another /sys than the host's in a container",
+        todo="read the file that the log names as the daemon's user",
+        clears="state is read again for the recover time",
     ),
 )  # fmt: skip
 
 RULE_BY_ID = {rule.id: rule for rule in RULES}
 
-
-def _first_override(config: Config, rule: str, port: PortId, role: Role) -> OverrideConfig | None:
-    for override in config.override:
-        if override.rule != rule or (override.role is not None and override.role is not role):
-            continue
-        if override.match is None or fnmatchcase(str(port), override.match):
-            return override
-    return None
-
-
-def settings(config: Config, rule: Rule, port: PortId, role: Role) -> Settings:
-    """The rule's settings for this port: its row, then ``[rules.ID]``, then the first ``[[override]]`` that fits."""
-    enabled, alert_hold, hold = True, rule.alert_hold, rule.hold
-    recover, action = rule.recover, rule.action
-    layers: Iterable[RuleConfig | OverrideConfig | None] = (
-        config.rules.get(rule.id),
-        _first_override(config, rule.id, port, role),
-    )
-    for layer in layers:
-        if layer is None:
-            continue
-        enabled = enabled if layer.enabled is None else layer.enabled
-        hold = hold if layer.hold is None else layer.hold
-        # A hold shorter than the alert's would drain without an alert: the alert comes no later than the drain.
-        alert_hold = min(alert_hold if layer.alert_hold is None else layer.alert_hold, hold)
-        recover = recover if layer.recover is None else layer.recover
-        action = action if layer.action is None else layer.action
-    return Settings(rule, enabled, alert_hold, hold, recover, action)
+JUDGED_COUNTERS: Final = frozenset(
+    {
+        "counters/symbol_error", "counters/link_error_recovery", "counters/port_rcv_errors",
+        "counters/port_rcv_remote_physical_errors", "counters/local_link_integrity_errors",
+        "counters/excessive_buffer_overrun_errors", "counters/port_xmit_discards", "counters/link_downed",
+        "phy/rx_pcs_symbol_err_phy", "phy/rx_crc_errors_phy", "phy/rx_symbol_err_phy",
+        "phy/tx_pause_storm_error_events", "phy/tx_pause_storm_warning_events", "phy/link_down_events_phy",
+        "hw/rx_icrc_encapsulated", "hw/local_ack_timeout_err", "hw/packet_seq_err", "hw/out_of_sequence",
+        "hw/rnr_nak_retry_err", "hw/roce_slow_restart", "hw/req_transport_retries_exceeded",
+        "hw/req_rnr_retries_exceeded", "net/carrier_down_count",
+    }
+)  # fmt: skip
+"""Counters whose rises are remembered, by level and file."""

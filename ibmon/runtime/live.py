@@ -22,10 +22,11 @@ from ibmon import __version__
 from ibmon.config import Config
 from ibmon.configfile import ConfigError, Loaded, load
 from ibmon.drain import reconcile
-from ibmon.engine import Engine, Identity, load_memory
+from ibmon.engine import Engine, Identity
 from ibmon.exporter.errors import ExporterError
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.server import Server
+from ibmon.memory import load_memory
 from ibmon.messages import (
     Abandon,
     Discover,

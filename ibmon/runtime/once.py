@@ -35,7 +35,8 @@ def snapshot(config: Config, sysfs: Path) -> Snapshot:
     def perform(effect: Effect) -> Event | None:
         match effect:
             case ReadListing():
-                return ListingDone(list_devices(tree, config.devices.include, config.devices.exclude, clock.now()))
+                wanted = (config.devices.include, config.devices.exclude)
+                return ListingDone(list_devices(tree, *wanted, clock.now(), effect.functions))
             case Discover():
                 found = discover(tree, effect.device, effect.generation, platform=platform, ethtool=statistics)
                 return Discovered(effect.device, found)

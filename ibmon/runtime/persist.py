@@ -85,8 +85,8 @@ class Persistence:
     def commit(self, effects: Sequence[Effect], now: Now) -> None:
         """Save what these effects say is to be saved, all or nothing, and write their log lines."""
         logged = [e for e in effects if isinstance(e, Log)]
-        for effect in logged:
-            log.log(_LEVELS[effect.level], "%s", logs.line(effect.event, effect.fields))
+        for entry in logged:
+            log.log(_LEVELS[entry.level], "%s", logs.line(entry.event, entry.fields))
         kept = [e for e in effects if isinstance(e, Save | Log | Send)]
         if not kept or not self.acts:
             return

@@ -17,10 +17,11 @@ import msgspec
 from ibmon.config import Config
 from ibmon.drain import policy, reconcile
 from ibmon.drain.cluster import Cluster
-from ibmon.engine import Engine, Identity, load_memory
+from ibmon.engine import Engine, Identity
 from ibmon.exporter.compat import NODE_EXPORTER
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.text import Format
+from ibmon.memory import load_memory
 from ibmon.messages import (
     Alerts,
     DeviceFree,
@@ -30,6 +31,7 @@ from ibmon.messages import (
     Effect,
     Event,
     Hotplug,
+    KernelLine,
     ListingDone,
     Poll,
     Read,
@@ -94,6 +96,8 @@ class World:
         self.tree.apply(frame)
         if frame.scheduler is not None:
             self.cluster.act(NODE, frame.scheduler)
+        for line in frame.kmsg:
+            self._carry_out(self.engine.step(KernelLine(line), self.now()))
         self._wall += (frame.wall_step or 0.0) + (frame.suspend or 0.0)
         if frame.boot_id is not None:
             self._boot_id, self._booted = frame.boot_id, self.time - (frame.uptime or 0.0)
@@ -168,7 +172,8 @@ class World:
         try:
             match effect:
                 case ReadListing():
-                    return ListingDone(list_devices(self.tree, devices.include, devices.exclude, self.now()))
+                    wanted = (devices.include, devices.exclude)
+                    return ListingDone(list_devices(self.tree, *wanted, self.now(), effect.functions))
                 case Discover():
                     return Discovered(effect.device, discover(self.tree, effect.device, effect.generation))
                 case Read():

@@ -7,7 +7,7 @@ counter.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -24,22 +24,25 @@ MAX_PORTS: Final = 64
 _ANYTHING: Final = danger.Platform()
 
 
-def list_devices(tree: Tree, include: Iterable[str], exclude: Iterable[str], now: Now) -> Listing:
-    """The names below class/infiniband that are included, in byte order.
+def list_devices(
+    tree: Tree, include: Iterable[str], exclude: Iterable[str], now: Now, functions: Iterable[str] = ()
+) -> Listing:
+    """The names below class/infiniband that are included, in byte order, and what became of some PCI functions.
 
     A stray file or a link that leads nowhere is no device. No class directory at all is an empty listing, as on a
     host without RDMA, provided that `class` itself can be read.
     """
     include, exclude = tuple(include), tuple(exclude)
+    found = pci.functions(tree, functions)
     try:
         present = tree.listdir(CLASS)
     except OSError as error:
         if error.errno == errno.ENOENT:
-            return _no_class(tree, now)
+            return _no_class(tree, now, found)
         return Listing(None, error.errno, now)
     wanted = sorted(name for name in present if _matches(name, include) and not _matches(name, exclude))
     # The dot is a path through the entry, so it exists only where the entry leads to a directory.
-    return Listing(tuple(name for name in wanted if tree.exists(f"{CLASS}/{name}/.")), None, now)
+    return Listing(tuple(name for name in wanted if tree.exists(f"{CLASS}/{name}/.")), None, now, found)
 
 
 def discover(
@@ -87,13 +90,13 @@ def discover(
     return device if tree.exists(f"{base}/.") else None
 
 
-def _no_class(tree: Tree, now: Now) -> Listing:
+def _no_class(tree: Tree, now: Now, functions: Mapping[str, str | None] | None) -> Listing:
     """No RDMA, or no sysfs? The parent directory tells."""
     try:
         tree.listdir("class")
     except OSError as error:
         return Listing(None, error.errno, now)
-    return Listing((), None, now)
+    return Listing((), None, now, functions)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -36,6 +36,8 @@ def function(
     """The kind of a device; `PF` where a PCI function is there and nothing says otherwise."""
     if device.startswith("mlx5_bond_"):  # hw/mlx5/main.c: name of the device that stands for both ports of a LAG
         return Function.BOND
+    if "physfn" in names(tree, f"{CLASS}/{device}/device"):
+        return Function.VF  # also where the link dangles, or the rest of the PCI tree is not to be seen
     if location is None:
         return Function.VIRTUAL
     if ".sf." in posixpath.basename(resolved(tree, f"{CLASS}/{device}/device") or ""):

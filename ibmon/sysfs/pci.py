@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ibmon.model import Pci
@@ -16,6 +17,7 @@ from ibmon.sysfs import parse
 from ibmon.sysfs.attributes import CLASS, attribute, names, resolved, target_name
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_BUS: Final = "bus/pci/devices"
 _SLOT_NAME: Final = re.compile(rb"^PCI_SLOT_NAME=(\S+)$", re.MULTILINE)
 
 
@@ -76,6 +78,20 @@ def describe(tree: Tree, location: Location) -> Pci:
         slot_max_speed=attribute(tree, f"{slot}/max_link_speed", parse.pci_speed) if has_slot else None,
         slot_max_width=attribute(tree, f"{slot}/max_link_width", parse.pci_width) if has_slot else None,
     )
+
+
+def functions(tree: Tree, addresses: Iterable[str]) -> Mapping[str, str | None] | None:
+    """The driver of each PCI function ("" for none), None where there is no such function.
+
+    None as a whole where the tree tells nothing of the bus, as in a container that sees only part of /sys.
+    """
+    wanted = tuple(addresses)
+    if not wanted or not tree.exists(_BUS):
+        return None
+    return {
+        address: (target_name(tree, f"{_BUS}/{address}/driver") or "") if tree.exists(f"{_BUS}/{address}") else None
+        for address in wanted
+    }
 
 
 def _above(path: str) -> Location | None:

@@ -1,0 +1,111 @@
+"""What all ports of a node say together: one cause, one finding, instead of one for each port. Pure.
+
+These are the only places where one port's verdict depends on another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ibmon.health.checks import trained
+from ibmon.health.facts import GOOD, UNKNOWN, Condition, PortFacts, Verdict
+from ibmon.health.settings import Settings
+from ibmon.model import Mode, Role
+
+ALL_MISSING = "all-devices-missing"
+ALL_INIT = "port-init"
+BLIND = "monitor-blind"
+
+INIT_ALERT_HOLD = 60.0
+INIT_RECOVER = 60.0
+"""A subnet manager that is away is not this node's fault: its alert waits a minute, and goes a minute after."""
+
+TOGETHER = 2
+"""Fewer compute ports than this cannot tell a subnet manager's absence from their own trouble."""
+
+
+class NodeFacts(NamedTuple):
+    """The node as the correlations see it.
+
+    `names` are the devices of the newest complete listing, None while it is unreadable; `failed_listings` the number
+    of unreadable ones in a row. `ports` holds the expected ports.
+    """
+
+    names: frozenset[str] | None
+    failed_listings: int
+    ports: Mapping[str, PortFacts]
+    expected_devices: frozenset[str]
+    ever_listed: bool
+
+
+def all_missing(facts: NodeFacts) -> Condition:
+    """None of the expected devices is listed."""
+    if facts.names is None or not facts.ever_listed:
+        return UNKNOWN
+    if not facts.expected_devices or facts.expected_devices & facts.names:
+        return GOOD
+    count = len(facts.expected_devices)
+    return Condition(Verdict.BAD, 0, count, f"all {count} devices absent")
+
+
+def all_init(facts: NodeFacts) -> Condition:
+    """Every compute port has its link up and waits for a subnet manager."""
+    compute = [f for f in facts.ports.values() if f.role is Role.COMPUTE]
+    if len(compute) < TOGETHER or not any(f.fresh for f in compute):
+        return UNKNOWN
+    seen = [f for f in compute if f.fresh]
+    if len(seen) == len(compute) and all(trained(f) for f in seen):
+        words = f"all {len(compute)} ports INIT, no subnet manager?"
+        return Condition(Verdict.BAD, "INIT", "ACTIVE", words, "critical")
+    return GOOD
+
+
+def blind(facts: NodeFacts, polls: int) -> Condition:
+    """The class directory cannot be read."""
+    if facts.failed_listings == 0:
+        return GOOD
+    if facts.failed_listings < polls:
+        return UNKNOWN
+    words = f"class/infiniband unreadable {facts.failed_listings}x"
+    return Condition(Verdict.BAD, facts.failed_listings, polls, words, "warning")
+
+
+def conditions(facts: NodeFacts, chosen: Mapping[str, Settings]) -> dict[str, Condition]:
+    """What holds for the node, by rule."""
+    return {
+        ALL_MISSING: all_missing(facts),
+        ALL_INIT: all_init(facts),
+        BLIND: blind(facts, chosen[BLIND].polls or 1),
+    }
+
+
+def settings_for(rule: str, configured: Settings, interval: float, *, critical: bool) -> Settings:
+    """A node rule's settings: the configured ones with what the correlation itself prescribes.
+
+    Args:
+        rule: its id.
+        configured: what the table and the site say.
+        interval: seconds between two listings.
+        critical: whether its episode has reached critical.
+    """
+    if rule == ALL_MISSING:
+        three_listings = 2 * interval
+        recover = configured.recover if critical else min(configured.recover, three_listings)
+        return configured._replace(alert_hold=min(three_listings, configured.hold), recover=recover)
+    if rule == ALL_INIT:
+        action = Mode.OBSERVE if configured.action is Mode.OBSERVE else Mode.ALERT
+        return configured._replace(
+            alert_hold=INIT_ALERT_HOLD, hold=max(configured.hold, INIT_ALERT_HOLD), recover=INIT_RECOVER, action=action
+        )
+    return configured
+
+
+def explained(conditions: Mapping[str, Condition], open_rules: Collection[str]) -> frozenset[str]:
+    """Rules of single ports that a condition of the node speaks for."""
+    out = set()
+    if conditions[ALL_MISSING].verdict is Verdict.BAD:
+        out.add("device-missing")
+    if conditions[ALL_INIT].verdict is Verdict.BAD:
+        out.add("port-init")
+    return frozenset(out) | (frozenset({"monitor-blind"}) if BLIND in open_rules else frozenset())

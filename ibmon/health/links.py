@@ -1,0 +1,141 @@
+"""The link history of one port: flap episodes, transitions, outages, since when it is up. Pure and bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ibmon.health.facts import Outage
+from ibmon.health.windows import Moment
+from ibmon.model import Level, Now, PortState, Sample
+
+FLAP_MERGE = 60.0
+"""Signs of a bounce this close together (seconds) are one episode: a state seen, `link_downed`, the carrier."""
+
+FLAP_WINDOW = 86400.0
+MAX_FLAPS, MAX_TRANSITIONS, MAX_OUTAGES = 64, 32, 16
+
+SIGNS = ((Level.COUNTERS, "link_downed"), (Level.NET, "carrier_down_count"), (Level.PHY, "link_down_events_phy"))
+"""Counters that tell of a bounce between two reads. One at its maximum tells nothing; the others still do."""
+
+
+class Flap(msgspec.Struct, frozen=True, array_like=True):
+    """One bounce of a link. `counted` is False inside a grace: recorded, but no rule counts it."""
+
+    at: Moment
+    counted: bool
+
+
+class LinkMemory(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored of a link's history."""
+
+    flaps: tuple[Flap, ...] = ()
+    transitions: tuple[Moment, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    active_since: Moment | None = None
+    down_since: Moment | None = None
+    last_sign: Moment | None = None
+
+
+NO_LINK = LinkMemory()
+
+
+@dataclass(slots=True)
+class LinkWatch:
+    """The working state; `memory` is all that must outlive the process."""
+
+    memory: LinkMemory = NO_LINK
+    was_active: bool | None = None
+    bring_up_until: float | None = None  # monotonic
+
+    def take(
+        self,
+        sample: Sample,
+        port: int,
+        rises: dict[int, int],
+        now: Now,
+        boot: str,
+        *,
+        may_count: bool,
+        grace: float | None,
+    ) -> bool:
+        """Look at a new sample of the port; True when a new flap begins.
+
+        Args:
+            sample: the device's newest sample.
+            port: the port's number.
+            rises: what rose with this reading, by column.
+            now: the time of the reading.
+            boot: id of this boot.
+            may_count: False inside a grace.
+            grace: seconds for which nothing counts after an ACTIVE that begins now, inside boot grace; else None.
+        """
+        state = sample.get(port, Level.ATTR, "state")
+        # INIT and ARMED have a link: without a subnet manager no port is ACTIVE, and none of them has bounced.
+        active = None if state is None else state >= PortState.INIT
+        moment = Moment(now.monotonic, now.wall, boot)
+        may_count = may_count and not self.in_bring_up(now)
+        dip = self.was_active is True and active is False
+        counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in SIGNS))
+        if active is not None:
+            self._transition(active, moment, counts=may_count)
+            if active and not self.was_active and grace is not None:
+                self.bring_up_until = now.monotonic + grace
+            self.was_active = active
+        return self._sign(dip or counted, moment, now, boot, active=active, may_count=may_count)
+
+    def _transition(self, active: bool, moment: Moment, *, counts: bool) -> None:  # noqa: FBT001 - one private caller
+        if self.was_active is active:
+            return
+        memory = self.memory
+        since, down = memory.active_since, memory.down_since
+        if active:
+            if since is None or self.was_active is False or since.boot != moment.boot:
+                since = moment
+            outages = memory.outages
+            if down is not None and self.was_active is False and counts and down.boot == moment.boot:
+                length = moment.monotonic - down.monotonic
+                outages = (*outages, Outage(moment, length))[-MAX_OUTAGES:]
+            memory = msgspec.structs.replace(memory, outages=outages, active_since=since, down_since=None)
+        else:
+            memory = msgspec.structs.replace(memory, active_since=None, down_since=down or moment)
+        if self.was_active is not None and counts:
+            transitions = (*memory.transitions, moment)[-MAX_TRANSITIONS:]
+            memory = msgspec.structs.replace(memory, transitions=transitions)
+        self.memory = memory
+
+    def _sign(
+        self,
+        sign: bool,  # noqa: FBT001
+        moment: Moment,
+        now: Now,
+        boot: str,
+        *,
+        active: bool | None,
+        may_count: bool,
+    ) -> bool:
+        """Merge signs into episodes: a new one begins where the last sign is old enough and the link was up since."""
+        memory, last = self.memory, self.memory.last_sign
+        new = sign and (last is None or last.age(now, boot) > FLAP_MERGE)
+        if new:
+            kept = tuple(f for f in memory.flaps if f.at.age(now, boot) <= FLAP_WINDOW)
+            memory = msgspec.structs.replace(memory, flaps=(*kept, Flap(moment, may_count))[-MAX_FLAPS:])
+        # While the link stays down its bounce is still going on.
+        if sign or (active is False and last is not None):
+            memory = msgspec.structs.replace(memory, last_sign=moment)
+        self.memory = memory
+        return new
+
+    def in_bring_up(self, now: Now) -> bool:
+        """Whether the port is in its bring-up grace."""
+        return self.bring_up_until is not None and now.monotonic < self.bring_up_until
+
+    def active_for(self, now: Now, boot: str) -> float | None:
+        """Seconds since the link came up, as far as it was seen; None while it is down."""
+        since = self.memory.active_since
+        return None if since is None or since.boot != boot else since.age(now, boot)
+
+    def count(self, now: Now, boot: str, window: float = FLAP_WINDOW) -> int:
+        """Counted flaps within the window (seconds)."""
+        return sum(1 for f in self.memory.flaps if f.counted and f.at.age(now, boot) <= window)

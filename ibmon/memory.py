@@ -1,0 +1,59 @@
+"""What the engine keeps across restarts, as one versioned value. Pure; the store holds it as bytes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ibmon.drain.intent import DrainMemory
+from ibmon.health import kernel_log
+from ibmon.health.evaluate import Episode
+from ibmon.health.inventory import Learned
+from ibmon.health.judge import Judge, PortMemory
+from ibmon.model import NodeFitness
+
+VERSION = 1
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's state as it is stored. `saved` is monotonic time, believed only within the same boot."""
+
+    boot_id: str
+    saved: float
+    ports: dict[str, PortMemory]
+    drain: DrainMemory
+    fitness: NodeFitness = NodeFitness.UNKNOWN
+    node: dict[str, Episode] = {}
+    kernel: dict[str, tuple[kernel_log.Line, ...]] = {}
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        """The form in which it is stored."""
+        return msgspec.json.encode(self)
+
+
+def load_memory(data: bytes | None) -> Memory | None:
+    """The stored state, or None where there is none that this version understands."""
+    if data is None:
+        return None
+    try:
+        memory = msgspec.json.decode(data, type=Memory)
+    except msgspec.DecodeError:
+        return None
+    return memory if memory.version == VERSION else None
+
+
+def remember(judge: Judge, memory: dict[str, PortMemory]) -> bool:
+    """Bring the stored state of every slot up to date; whether what was learned changed."""
+    changed = False
+    for port, desk in judge.ports.items():
+        known = memory.get(desk.expected.slot)
+        was = known.learned if known else Learned(str(port), desk.expected.role, active=False, best_rate=None)
+        best = max((r for r in (was.best_rate, desk.best_rate) if r is not None), default=None)
+        active = was.active or desk.best_rate is not None
+        present = desk.expected.device is not None
+        learned = Learned(str(port), desk.expected.role, active, best) if present else was
+        kept = PortMemory(learned, dict(desk.episodes), desk.link.memory, dict(desk.windows), dict(desk.last))
+        if kept != known and (active or kept.episodes or kept.windows):
+            memory[desk.expected.slot] = kept
+            changed = changed or known is None or known.learned != learned
+    return changed
