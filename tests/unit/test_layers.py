@@ -13,7 +13,7 @@ import ibmon
 ROOT = Path(ibmon.__file__).parent
 
 CORE = (
-    "model", "messages", "config", "ports", "sampling", "devices", "engine", "announce", "picture", "snapshot",
+    "model", "messages", "memory", "config", "ports", "sampling", "devices", "engine", "announce", "picture", "snapshot",
     "health", "drain.policy", "drain.intent",
 )  # fmt: skip
 SHELL = (
