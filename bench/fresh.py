@@ -1,0 +1,105 @@
+"""One fresh read of every file of a tree and its exposition, beside one scrape of node_exporter."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from bench import tree
+from bench.figure import TIMES, Figure, Table, Target, median, quantity
+from bench.programs import node_exporter
+from bench.settings import Settings
+from ibmon.config import Config
+from ibmon.devices import Devices
+from ibmon.engine import Engine, Identity
+from ibmon.exporter.render import Renderer
+from ibmon.exporter.text import Format
+from ibmon.model import Device, Tier
+from ibmon.runtime.host import HostClock
+from ibmon.snapshot import Snapshot
+from ibmon.sysfs.discover import discover, list_devices
+from ibmon.sysfs.files import FileTree
+from ibmon.sysfs.reader import reader
+
+LIMIT = 0.25
+
+METHOD = """\
+Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is
+read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. node_exporter
+reads about half of these files for its scrape; its own process's metrics are off. CPU by the kernel's account,
+in turn, median."""
+
+
+class Node:
+    """A tree as the daemon holds it after discovery, read and rendered on demand."""
+
+    def __init__(self, root: Path) -> None:
+        self._clock = HostClock()
+        files = FileTree(root)
+        now = self._clock.now()
+        names = list_devices(files, ("*",), (), now).names or ()
+        found = (discover(files, name, number) for number, name in enumerate(names))
+        self.devices: list[Device] = [device for device in found if device is not None]
+        self._reader = reader(files, self._clock)
+        self._known = Devices()
+        for device in self.devices:
+            self._known.add(device)
+        self._renderer = Renderer()
+        self._empty: Snapshot = Engine(Config(), Identity("bench", "boot", 0.0), now).snapshot(now)
+
+    @property
+    def columns(self) -> int:
+        """How many values one pass reads."""
+        return sum(len(device.layout.columns) for device in self.devices)
+
+    def fresh(self) -> bytes:
+        """Read everything, and the text of it."""
+        for device in self.devices:
+            reading = self._reader.read(device, tuple(range(len(device.layout.columns))))
+            self._known.read(reading, tuple(Tier))
+        snapshot = msgspec.structs.replace(self._empty, at=self._clock.now(), devices=self._known.views())
+        return self._renderer.render(snapshot, Format.OPENMETRICS, monotonic=snapshot.at.monotonic, gzip=True)
+
+    def close(self) -> None:
+        """Close the kept files."""
+        self._reader.close()
+
+
+def own_cost(work: Callable[[], object]) -> float:
+    """CPU seconds of this process for one call."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def measure(settings: Settings) -> Figure:
+    """Both, in turn, on trees of each size."""
+    rows, targets = [], []
+    for size in settings.sizes:
+        root = tree.write(size, settings.scratch)
+        node = Node(root)
+        ours: list[float] = []
+        theirs: list[float] = []
+        with node_exporter(root, settings.scratch, own_metrics=False) as other:
+            for warm in (True, False):
+                for _ in range(3 if warm else settings.rounds):
+                    gc.collect()
+                    ours.append(own_cost(node.fresh))
+                    before = other.cpu()
+                    other.scrape()
+                    theirs.append(other.cpu() - before)
+                if warm:
+                    ours.clear()
+                    theirs.clear()
+        node.close()
+        mine, its = median(ours), median(theirs)
+        rows.append(
+            (f"{size} devices", str(node.columns), f"{mine * 1e3:.2f}", f"{its * 1e3:.2f}", quantity(mine / its, TIMES))
+        )
+        targets.append(Target(f"fresh read and exposition, {size} devices", mine / its, LIMIT, TIMES))
+    table = Table(("", "values", "ibmon, CPU ms", "node_exporter, CPU ms", "ratio"), rows)
+    return Figure("One fresh read of every file", METHOD, (table,), targets)
