@@ -58,10 +58,17 @@ class SchedulerError(Exception):
 
 
 class PoolView(Protocol):
-    """What the limits need of the pools that hold a node: `name`, and its countable nodes."""
+    """What the limits need of a pool (partition)."""
 
-    name: str
-    nodes: tuple[NodeView, ...]
+    @property
+    def name(self) -> str:
+        """The scheduler's name of it."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """All its nodes."""
+        ...
 
 
 class Scheduler(Protocol):
@@ -72,7 +79,7 @@ class Scheduler(Protocol):
         ...
 
     def read_pools(self) -> tuple[PoolView, ...]:
-        """The pools (partitions) that contain this node, with all their nodes, read now."""
+        """All pools, read now: which of them hold every node can only be seen among all."""
         ...
 
     def drain(self, reason: str) -> None:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from ibmon import __version__
+from ibmon.alert.delivery import target_names
 from ibmon.config import Config
 from ibmon.configfile import ConfigError, Loaded, load
 from ibmon.drain import reconcile
@@ -119,8 +120,7 @@ class Daemon:
     def start(self) -> None:
         """Open everything; the address first, so that a port in use changes nothing else."""
         config = self.config
-        targets = [w.url for w in config.webhook]
-        self._self_metrics = SelfMetrics(targets)
+        self._self_metrics = SelfMetrics(target_names([w.url for w in config.webhook]))
         self.server = Server(
             config.exporter,
             lambda: self.snapshot,

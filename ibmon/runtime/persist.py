@@ -96,6 +96,8 @@ class Persistence:
                     self._keep(effect, now)
         except StoreError as error:
             self._metrics.save_failed()
+            for message in (e for e in kept if isinstance(e, Send)):
+                self._keep(message, now)  # the outbox keeps it in memory, so a bad disk silences nobody
             if not self._unsaved:
                 self._unsaved = True
                 log.error("%s: going on from memory, and giving nothing back that is not saved", error)

@@ -83,10 +83,21 @@ def test_a_link_that_goes_down_is_seen_in_prometheus(prometheus: Prometheus, tre
     wait_for(lambda: not prometheus.query("ibmon_port_state == 1"), within=10, what="the link up")
 
 
-def test_promtool_has_nothing_to_say_about_a_scrape(daemon: Daemon) -> None:
-    checked = check_metrics(daemon.exposition())
+# promtool takes the word for a type. The names are a promise to dashboards, and the word is what they are about.
+NAMED_AFTER_COUNTERS = {
+    f"ibmon_port_counter_{name} metric name should not include type 'counter'" for name in ("saturated", "resets_total")
+}
 
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+def remarks(exposition: str) -> set[str]:
+    checked = check_metrics(exposition)
+    assert checked.stdout == ""
+    assert checked.returncode == (3 if checked.stderr else 0)
+    return set(checked.stderr.splitlines()) - NAMED_AFTER_COUNTERS
+
+
+def test_promtool_has_nothing_to_say_about_a_scrape(daemon: Daemon) -> None:
+    assert remarks(daemon.exposition()) == set()
 
 
 @pytest.mark.parametrize("options", [(), ("--compat", "node_exporter")], ids=["own-names", "with-node-exporters-names"])
@@ -94,6 +105,4 @@ def test_promtool_has_nothing_to_say_about_the_metrics_command(daemon: Daemon, o
     printed = daemon.command("metrics", *options)
     assert printed.returncode == 0, printed.stderr
 
-    checked = check_metrics(printed.stdout)
-
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert remarks(printed.stdout) == set()
