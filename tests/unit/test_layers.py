@@ -13,8 +13,8 @@ import ibmon
 ROOT = Path(ibmon.__file__).parent
 
 CORE = (
-    "model", "messages", "memory", "config", "ports", "sampling", "devices", "engine", "announce", "picture", "snapshot",
-    "health", "drain.policy", "drain.intent",
+    "model", "messages", "memory", "config", "ports", "sampling", "devices", "engine", "announce", "picture",
+    "snapshot", "health", "drain.policy", "drain.intent",
 )  # fmt: skip
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
