@@ -74,6 +74,11 @@ def journal() -> str:
     return sh("journalctl -u ibmon --no-pager -o cat")
 
 
+def serves_healthy_port() -> bool:
+    """Whether a scrape is answered now and tells the state of the port that does not hang."""
+    return serves() and scrape().value("ibmon_port_state", device="mlx5_0", port="1") == 4
+
+
 @check
 def the_unit_starts_and_says_that_it_is_ready():
     begin = time.monotonic()
@@ -161,10 +166,13 @@ def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
     begin = time.monotonic()
     sh("systemctl restart --no-block ibmon")
     within = limit(10, emulated=10 + undisturbed[0])
-    eventually(lambda: show("MainPID") not in {"0", old} and serves(), within=within, what=lambda: journal()[-2000:])
-    taken = time.monotonic() - begin
-    assert scrape().value("ibmon_port_state", device="mlx5_0", port="1") == 4
-    return f"{taken:.2f} s"
+    # Asked in this order: a refused connection costs nothing, and systemctl would take time from what is measured.
+    eventually(
+        lambda: serves_healthy_port() and show("MainPID") not in {"0", old},
+        within=within,
+        what=lambda: journal()[-2000:],
+    )
+    return f"{time.monotonic() - begin:.2f} s"
 
 
 @check
