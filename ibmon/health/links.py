@@ -76,6 +76,9 @@ class LinkWatch:
         active = None if state is None else state >= PortState.INIT
         moment = Moment(now.monotonic, now.wall, boot)
         may_count = may_count and not self.in_bring_up(now)
+        since = self.memory.active_since
+        if self.was_active is None and since is not None and since.boot == boot:
+            self.was_active = True  # up when an earlier process of this boot last looked: down now is a bounce
         dip = self.was_active is True and active is False
         counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in SIGNS))
         if active is not None:

@@ -186,6 +186,26 @@ def test_a_port_that_was_down_from_the_start_has_not_bounced():
     assert link.flaps(100) == 0
 
 
+def test_a_bounce_is_seen_across_a_restart_but_not_across_a_boot():
+    before = Link()
+    before.see(0)
+    for boot, flaps in (("boot-1", 1), ("boot-2", 0)):
+        after = Link()
+        after.watch.memory, after.boot = before.watch.memory, boot
+        after.see(10, 1)
+        assert after.flaps(10) == flaps
+
+
+def test_a_port_that_stays_up_over_a_restart_is_up_since_before():
+    before = Link()
+    before.see(0)
+    after = Link()
+    after.watch.memory = before.watch.memory
+    after.see(100)
+
+    assert after.watch.active_for(at(100), "boot-1") == 100
+
+
 def test_init_has_a_link_and_is_no_bounce():
     link = Link()
     link.see(0)
