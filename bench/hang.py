@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -125,8 +124,7 @@ def run(settings: Settings) -> Figure:
         seen = _watch(own, ends + 30.0 * settings.hang / 60)
         scraper.end()
         file.release()
-        tasks = {int(task.name) for task in Path(f"/proc/{own.pid}/task").iterdir()}
-        began = next((at for task, at in file.held if task in tasks), None)
+        began = next((at for process, at in file.held if process == own.pid), None)
     return _figure(settings, seen, scraper, began, ends)
 
 

@@ -38,25 +38,18 @@ class Unavailable(Exception):  # noqa: N818 - a fact about the host, not a fault
 
 
 @dataclass
-class _Held:
-    unique: int
-    task: int
-    since: float
-
-
-@dataclass
 class HangingFile:
     """An existing regular file, covered by one with the same content whose reads can be held.
 
     Attributes:
         path: the file.
-        held: reads that hang now or did: thread id of the reader, and monotonic time at which its read came.
+        held: reads that hang now or did: process id of the reader, and monotonic time at which its read came.
     """
 
     path: Path
     held: list[tuple[int, float]] = field(default_factory=list)
     _until: float = 0.0
-    _waiting: list[_Held] = field(default_factory=list)
+    _waiting: list[int] = field(default_factory=list)
     _closed: bool = False
 
     def __enter__(self) -> HangingFile:  # noqa: PYI034 - Self came with Python 3.11
@@ -104,8 +97,8 @@ class HangingFile:
                     return  # ENODEV: unmounted
                 self._answer(request)
             if self._waiting and time.monotonic() >= self._until:
-                for held in self._waiting:
-                    self._reply(held.unique, self._content)
+                for unique in self._waiting:
+                    self._reply(unique, self._content)
                 self._waiting.clear()
 
     def _answer(self, request: bytes) -> None:
@@ -113,9 +106,8 @@ class HangingFile:
         if opcode in _NO_REPLY:
             return
         if opcode == _READ and time.monotonic() < self._until:
-            held = _Held(unique, task, time.monotonic())
-            self._waiting.append(held)
-            self.held.append((held.task, held.since))
+            self._waiting.append(unique)
+            self.held.append((_process(task), time.monotonic()))
         elif opcode == _READ:
             offset = struct.unpack_from("<Q", request, _IN.size + 8)[0]
             self._reply(unique, self._content[offset:])
@@ -138,3 +130,12 @@ class HangingFile:
         except OSError as failure:
             if failure.errno not in {errno.ENOENT, errno.ENODEV, errno.EPERM}:  # the reader was killed, or all is over
                 raise
+
+
+def _process(task: int) -> int:
+    """The process of a thread, while it lives; 0 where that is not known."""
+    try:
+        lines = Path(f"/proc/{task}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("Tgid:"))

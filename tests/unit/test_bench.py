@@ -148,7 +148,7 @@ def test_a_hanging_file_holds_its_readers_and_lets_them_go(tmp_path):
             deadline = time.monotonic() + 10
             while not file.held and time.monotonic() < deadline:
                 time.sleep(0.005)
-            assert [task for task, _ in file.held] == [reader.native_id]
+            assert [process for process, _ in file.held] == [os.getpid()]
             assert found == []
             file.release()
             reader.join(10)
