@@ -12,38 +12,36 @@ from typing import Any, Literal
 
 import msgspec
 
+from ibmon import people
 from ibmon.announce import Announcer, log
 from ibmon.config import Config
-from ibmon.devices import Change, Devices, at_once, counter_key
+from ibmon.devices import Devices
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
 from ibmon.health.facts import PortFacts
 from ibmon.health.inventory import take
 from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
-from ibmon.health.rules import JUDGED_COUNTERS
+from ibmon.intake import Intake
 from ibmon.memory import Memory, remember
 from ibmon.messages import (
-    Abandon,
     DeviceFree,
     Discovered,
     Effect,
     EffectDone,
     Event,
-    Forget,
     Hotplug,
     KernelLine,
     ListingDone,
+    Person,
     Poll,
     ReadDone,
-    ReadListing,
     Reloaded,
     Save,
     StopFile,
     Tick,
 )
 from ibmon.model import (
-    PORT_STATE_TEXT,
     Device,
     Finding,
     Mode,
@@ -53,17 +51,10 @@ from ibmon.model import (
     PortHealth,
     PortId,
     Severity,
-    Tier,
 )
 from ibmon.picture import drain_view, port_views
 from ibmon.sampling import Sampler
 from ibmon.snapshot import Snapshot
-
-BRING_UP_GRACE = 600.0
-"""Seconds after an ACTIVE that begins inside boot grace in which nothing of that port is counted."""
-
-COUNT_GRACE_FACTOR = 3
-"""Count-like rules wait three times the boot grace: counters jump while links are brought up (OCI waits 30 min)."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -109,7 +100,16 @@ class Engine:
         self.sampler.quarantined = quarantined
         self.judge = Judge(config)
         self.judge.node.episodes = dict(memory.node) if memory else {}
-        self._kernel = dict(memory.kernel) if memory else {}
+        self.intake = Intake(
+            self.devices,
+            self.sampler,
+            self.judge,
+            boot=identity.boot_id,
+            booted=identity.booted,
+            grace=lambda: self.config.action.boot_grace,
+            inventory_changed=self._take_inventory,
+        )
+        self.intake.kernel = dict(memory.kernel) if memory else {}
         self._explained: frozenset[str] = frozenset()
         self._memory: dict[str, PortMemory] = dict(memory.ports) if memory else {}
         self._resumed = memory.saved if memory and memory.boot_id == identity.boot_id else None
@@ -122,14 +122,15 @@ class Engine:
         self._started = now.monotonic
         self._handlers: dict[type, Callable[[Any, Now], None]] = {
             Tick: self._tick,
-            Poll: self._poll,
-            Hotplug: self._hotplug,
-            ListingDone: self._listed,
-            Discovered: self._discovered,
-            ReadDone: self._read,
-            DeviceFree: self._freed,
-            KernelLine: self._kernel_line,
+            Poll: self.intake.poll,
+            Hotplug: self.intake.hotplug,
+            ListingDone: self.intake.listed,
+            Discovered: self.intake.discovered,
+            ReadDone: self.intake.read,
+            DeviceFree: self.intake.freed,
+            KernelLine: self.intake.kernel_line,
             EffectDone: self._acted,
+            Person: self._asked,
             StopFile: self._stop,
             Reloaded: self._reload,
         }
@@ -142,7 +143,7 @@ class Engine:
 
     def step(self, event: Event, now: Now) -> list[Effect]:
         """Take in one event. Reads are asked for by `Poll`; verdicts and requests are made by `Tick` alone."""
-        self._pending = []
+        self._pending = self.intake.out = []
         self._handlers[type(event)](event, now)
         return self._pending
 
@@ -157,151 +158,7 @@ class Engine:
             times.append(may_start_at)
         return min(times, default=math.inf)
 
-    # --------------------------------------------------------------------------------------- reading
-
-    def _poll(self, _: Poll, now: Now) -> None:
-        for effect in self.sampler.due(now.monotonic):
-            if isinstance(effect, Abandon):
-                self.devices.stall(effect.device)
-                self._log("warning", "device-stalled", device=effect.device)
-            if isinstance(effect, ReadListing):
-                effect = ReadListing(self._lost_functions())  # noqa: PLW2901 - the same effect, completed
-            self._pending.append(effect)
-
-    def _lost_functions(self) -> tuple[str, ...]:
-        """PCI addresses of expected devices that the newest listing did not hold."""
-        names = self.devices.names or frozenset()
-        lost = {
-            d.expected.slot.rpartition("/")[0]
-            for p, d in self.judge.ports.items()
-            if d.expected.expected and p.device not in names
-        }
-        return tuple(sorted(slot for slot in lost if ":" in slot))
-
-    def _hotplug(self, _: Hotplug, now: Now) -> None:
-        """The kernel's word that something changed: list, and look at every device's facts again."""
-        self.sampler.hotplug(now.monotonic)
-        for name in [n for n, p in self.devices.present.items() if not p.stalled]:
-            self._pending.append(self.sampler.discover(name, now.monotonic))
-
-    def _freed(self, event: DeviceFree, now: Now) -> None:
-        self.sampler.quarantined -= {event.device}
-        self.sampler.hotplug(now.monotonic)
-
-    def _kernel_line(self, event: KernelLine, now: Now) -> None:
-        found = kernel_log.match(event.text)
-        if found is None:
-            return
-        address, pattern = found
-        boot = self.identity.boot_id
-        self._kernel[address] = kernel_log.add(self._kernel.get(address, ()), pattern.kind, now, boot)
-        self._log("warning", "kernel-log", pci=address, kind=pattern.kind, meaning=pattern.meaning)
-
-    def _listed(self, event: ListingDone, now: Now) -> None:
-        self.sampler.listed()
-        before = self.devices.names
-        was = self.devices.listing_errno, self.devices.ever_listed
-        new, gone = self.devices.list(event.listing)
-        if self.devices.names is None:
-            if was[0] is None or not was[1]:
-                self._log("error", "class-unreadable", errno=event.listing.errno)
-            return
-        if not self.devices.names and (before is None or before):
-            self._log("info", "no-rdma-devices")
-        for name in sorted(gone):
-            self.devices.present.pop(name)
-            self.sampler.drop(name)
-            self._pending.append(Forget(name))
-            self._log("warning", "device-gone", device=name)
-        for name in sorted(new - set(self.sampler.discovering) - self.sampler.quarantined):
-            self._pending.append(self.sampler.discover(name, now.monotonic))
-        if gone:
-            self._take_inventory()
-
-    def _discovered(self, event: Discovered, now: Now) -> None:
-        device = event.device
-        self.sampler.discovering.pop(event.name, None)
-        self.sampler.quarantined -= {event.name}
-        if device is None or (self.devices.names is not None and event.name not in self.devices.names):
-            return  # the next listing tells what became of it
-        known = event.name in self.devices.present
-        if not self.devices.add(device):
-            return
-        self.sampler.add(device.layout, now.monotonic)
-        self.sampler.read_now(event.name, now.monotonic)
-        self._log(
-            "info", "device-changed" if known else "device-found", device=device.name, driver=device.driver,
-            function=device.function.value, ports=len(device.ports), guid=device.node_guid,
-        )  # fmt: skip
-        self._take_inventory()
-
-    def _read(self, event: ReadDone, now: Now) -> None:
-        reading = event.reading
-        stalled = (schedule := self.sampler.devices.get(reading.device)) is not None and schedule.stalled
-        self.sampler.done(reading, now.monotonic)
-        change = self.devices.read(reading, event.tiers)
-        if change is None:
-            return
-        if stalled:
-            self._log("info", "device-answers", device=reading.device)
-        if change.gone:
-            self._pending.append(self.sampler.discover(reading.device, now.monotonic))
-            self.sampler.hotplug(now.monotonic)
-        present = self.devices.present[reading.device]
-        self._count(reading.device, change, now)
-        uptime = now.monotonic - self.identity.booted
-        grace = BRING_UP_GRACE if uptime < self.config.action.boot_grace else None
-        for port in present.device.ports:
-            desk = self.judge.ports[port.id]
-            flapped = desk.link.take(
-                present.sample,
-                port.id.port,
-                change.rises,
-                now,
-                self.identity.boot_id,
-                may_count=self._may_count(now) and not self.judge.down_is_known(port.id),
-                grace=grace,
-            )
-            if flapped:
-                self._log("info", "flap", port=str(port.id), counted=desk.link.memory.flaps[-1].counted)
-        extra: tuple[int, ...] = ()
-        for number, (before, after) in change.states.items():
-            if before is not None:
-                self._log(
-                    "info", "port-state", port=f"{reading.device}/{number}",
-                    was=PORT_STATE_TEXT.get(before, str(before)),
-                    state="unreadable" if after is None else PORT_STATE_TEXT.get(after, str(after)),
-                )  # fmt: skip
-                if Tier.SLOW not in event.tiers:
-                    extra += at_once(present.device.layout, number)
-        self._pending.extend(self.sampler.out_of_turn(reading.device, extra, now.monotonic))
-
-    def _count(self, name: str, change: Change, now: Now) -> None:
-        """Remember rises of judged counters, also those between the last value before a restart and the first now."""
-        present, boot = self.devices.present[name], self.identity.boot_id
-        columns = present.device.layout.columns
-        for i in (*change.firsts, *change.rises):
-            port = PortId(name, columns[i].port)
-            key = counter_key(columns[i])
-            desk = self.judge.ports.get(port)
-            if desk is None or key not in JUDGED_COUNTERS:
-                continue
-            value = present.sample.values[i]
-            rise = change.rises.get(i, 0)
-            if i in change.firsts and present.first and value is not None:
-                last = desk.last.get(key)
-                if last is not None and last[1] == boot and value > last[0]:
-                    rise = change.rises[i] = value - last[0]
-            if value is not None:
-                desk.last[key] = (value, boot)
-            if rise and self._may_count(now) and not desk.link.in_bring_up(now):
-                self.judge.count(port, key, rise, now, boot)
-
     # --------------------------------------------------------------------------------------- judging
-
-    def _may_count(self, now: Now) -> bool:
-        """Whether counts mean anything yet: links train, drop and settle for a while after a boot."""
-        return now.monotonic - self.identity.booted >= COUNT_GRACE_FACTOR * self.config.action.boot_grace
 
     def _may_start(self, now: Now) -> bool:
         return now.monotonic - self.identity.booted >= self.config.action.boot_grace
@@ -322,7 +179,7 @@ class Engine:
         boot = self.identity.boot_id
         device = desk.expected.device
         address = device.pci.address if device and device.pci else None
-        lines = self._kernel.get(address, ()) if address else ()
+        lines = self.intake.kernel.get(address, ()) if address else ()
         return self.devices.facts(desk, now, boot, self.judge.longest_gap, kernel_log.kinds(lines, now, boot))
 
     def _evaluate_all(self, now: Now) -> None:
@@ -336,6 +193,9 @@ class Engine:
             ports={str(p): self._facts(d, now) for p, d in desks.items()},
             expected_devices=frozenset(p.device for p in desks),
             ever_listed=self.devices.ever_listed,
+            drains=self.desk.drains,
+            now=now,
+            boot=self.identity.boot_id,
         )
         self._explained = self.judge.evaluate_node(facts, now, may_start=self._may_start(now))
         for port in self.judge.ports:
@@ -346,6 +206,14 @@ class Engine:
         learned = {slot: m.learned for slot, m in self._memory.items()}
         inventory = take(self.config, devices, learned)
         self.judge.assign(self.config, inventory, self._memory)
+        for row in inventory.values():
+            known = self._memory.get(row.slot)
+            card = row.device.node_guid if row.device else None
+            if known and card and known.learned.card and known.learned.card != card:
+                # What is expected belongs to the slot and stays; history belongs to the card.
+                self.judge.new_card(row.id)
+                self._memory[row.slot] = PortMemory(msgspec.structs.replace(known.learned, card=card))
+                self._log("info", "card-replaced", port=str(row.id), was=known.learned.card, card=card)
 
     def _learn(self, now: Now) -> None:
         """Remember what was seen; a port that became expected, or better, changes the inventory."""
@@ -365,11 +233,14 @@ class Engine:
         self._pending.extend(
             self.announcer.tell(self.findings, self.fitness, self.why, self._mode(), now, settled=self._settled(now))
         )
+        offender = self.judge.node.episodes.get("repeat-offender")
+        self.desk.sticky = offender is not None and offender.severity == "critical"
         requests = self.desk.decide(
             self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
         )
         self._sequence += 1
-        self._pending = [*self._save(now), *self._pending, *requests]
+        self._pending[:0] = self._save(now)
+        self._pending.extend(requests)
 
     def _settled(self, now: Now) -> bool:
         """Whether everything has been read once, or has had the time for it."""
@@ -407,6 +278,17 @@ class Engine:
         detail = event.detail or None
         self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=detail)
 
+    def _asked(self, event: Person, now: Now) -> None:
+        """A person's word: about findings, or about what belongs here."""
+        answer = people.answer(event, self.judge, self._memory)
+        self._log("warning", f"person-{event.action}", user=event.user, done=answer.done, text=answer.text)
+        if answer.done:
+            self._take_inventory()
+            self._evaluate_all(now)
+            if event.action == "clear":
+                self.desk.forgive()
+        self._pending.append(answer)
+
     def _stop(self, event: StopFile, _: Now) -> None:
         if event.present is not self.stopped:
             self.stopped = event.present
@@ -432,7 +314,7 @@ class Engine:
             drain=self.desk.memory(),
             fitness=self.announcer.fitness,
             node=self.judge.node.episodes,
-            kernel=self._kernel,
+            kernel=self.intake.kernel,
         )
         data = memory.encode()
         if data == self._saved:

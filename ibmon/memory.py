@@ -50,9 +50,14 @@ def remember(judge: Judge, memory: dict[str, PortMemory]) -> bool:
         was = known.learned if known else Learned(str(port), desk.expected.role, active=False, best_rate=None)
         best = max((r for r in (was.best_rate, desk.best_rate) if r is not None), default=None)
         active = was.active or desk.best_rate is not None
-        present = desk.expected.device is not None
-        learned = Learned(str(port), desk.expected.role, active, best) if present else was
-        kept = PortMemory(learned, dict(desk.episodes), desk.link.memory, dict(desk.windows), dict(desk.last))
+        device = desk.expected.device
+        card = (device.node_guid or "") if device else ""
+        learned = (
+            Learned(str(port), desk.expected.role, active, best, was.accepted, card or was.card) if device else was
+        )
+        kept = PortMemory(
+            learned, dict(desk.episodes), desk.link.memory, dict(desk.windows), dict(desk.last), dict(desk.self_cleared)
+        )
         if kept != known and (active or kept.episodes or kept.windows):
             memory[desk.expected.slot] = kept
             changed = changed or known is None or known.learned != learned

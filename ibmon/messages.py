@@ -59,6 +59,20 @@ class KernelLine(msgspec.Struct, frozen=True):
     text: str
 
 
+class Person(msgspec.Struct, frozen=True):
+    """Somebody asked for something on the control socket; the answer carries the ticket.
+
+    `subjects` are ports (``mlx5_3/1``) or devices; empty means all. `rules` narrows `clear`.
+    """
+
+    ticket: int
+    action: Literal["clear", "accept", "forget", "learn"]
+    user: str
+    subjects: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class EffectDone(msgspec.Struct, frozen=True):
     """How a Drain or Release ended.
 
@@ -87,7 +101,7 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 HostEvent: TypeAlias = ListingDone | Discovered | ReadDone | KernelLine | Hotplug | DeviceFree
-Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | StopFile | Reloaded
+Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | Person | StopFile | Reloaded
 
 # --------------------------------------------------------------------------------------------- effects
 
@@ -158,6 +172,14 @@ class Save(msgspec.Struct, frozen=True):
     state: bytes
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What came of a Person's request: whether it was done, and one line that says what was."""
+
+    ticket: int
+    done: bool
+    text: str
+
+
 class Log(msgspec.Struct, frozen=True):
     """One line for people and one row of history: a change of state."""
 
@@ -166,4 +188,6 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect: TypeAlias = ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Send | Alerts | Save | Log
+Effect: TypeAlias = (
+    ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Send | Alerts | Save | Log | Answer
+)

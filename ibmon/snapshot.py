@@ -46,8 +46,9 @@ class DeviceView(msgspec.Struct, frozen=True):
 class PortView(msgspec.Struct, frozen=True):
     """One port, present or expected. Rates in bytes per second; `state` and `physical_state` as the kernel numbers.
 
-    `moved` are the error counters that rose within the last hour, by column, with the rise. `hold` is the number of
-    seconds until the longest hold that runs now would end, by rule.
+    `slot` is the port's identity; `declared` and `trusted` say who stands behind its being expected (trusted without
+    declared: accepted, or the site trusts what is learned). `moved` are the error counters that rose within the last
+    hour, by column, with the rise. `hold` is the number of seconds until each hold that runs now would end, by rule.
     """
 
     id: PortId
@@ -55,6 +56,9 @@ class PortView(msgspec.Struct, frozen=True):
     health: PortHealth
     present: bool = True
     expected: bool = False
+    slot: str = ""
+    declared: bool = False
+    trusted: bool = False
     rail: int | None = None
     link_layer: str | None = None
     netdev: str | None = None

@@ -15,6 +15,7 @@ import msgspec
 
 from ibmon.config import ActionConfig
 from ibmon.drain.policy import reason_text
+from ibmon.health.windows import Moment
 from ibmon.messages import Drain, EffectDone, Release
 from ibmon.model import BlockCode, Finding, Intent, Mode, NodeFitness, Now, Ownership
 
@@ -23,6 +24,7 @@ RECHECK_SECONDS = 300.0
 
 RETRY_FIRST, RETRY_CAP = 10.0, 300.0
 RETRY_BLOCKED = 60.0
+MAX_DRAINS = 16
 LOST_STATE_QUIET = 600.0
 """Seconds of a fit node before a drain is given back whose findings were lost with the state."""
 
@@ -42,6 +44,7 @@ class DrainMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     subjects: tuple[str, ...] = ()
     would: int = 0
     override: Override | None = None
+    drains: tuple[Moment, ...] = ()
 
 
 def spread(key: str, share: float = 0.5) -> float:
@@ -58,6 +61,8 @@ class DrainDesk:
         self.intent = memory.intent
         self.subjects = memory.subjects
         self.would = memory.would
+        self.drains = memory.drains
+        self.sticky = False  # a person must clear the node before it is given back
         self.override = memory.override if memory.override and memory.override.boot_id == boot_id else None
         self.owned = owned
         self.blocked: BlockCode | None = None
@@ -73,7 +78,7 @@ class DrainDesk:
 
     def memory(self) -> DrainMemory:
         """What must outlive the process."""
-        return DrainMemory(self.intent, self.subjects, self.would, self.override)
+        return DrainMemory(self.intent, self.subjects, self.would, self.override, self.drains)
 
     # ------------------------------------------------------------------------------------- deciding
 
@@ -105,6 +110,7 @@ class DrainDesk:
             and action.auto_release
             and mode is Mode.DRAIN
             and not stopped
+            and not self.sticky
             and not capable
             and self._quiet_over(fitness, now)
         )
@@ -192,8 +198,15 @@ class DrainDesk:
         self.blocked = None
         self._next_try = now.monotonic + RECHECK_SECONDS * spread(f"{self.node}{event.id}{now.monotonic:.0f}")
         if self.intent is not None and self.intent.id == event.id:
+            if self.owned is None or not self.owned.held:
+                self.drains = (*self.drains, Moment(now.monotonic, now.wall, self.boot_id))[-MAX_DRAINS:]
             asked = self.owned.asked if self.owned else now.wall
             self.owned = Ownership(event.id, self.intent.reason, asked, held=True)
+
+    def forgive(self) -> None:
+        """A person has cleared the node: what was counted against it is forgotten."""
+        self.drains = ()
+        self.sticky = False
 
     def _gone(self, event: EffectDone, now: Now) -> None:
         """The drain is not there any more: given back, or taken away by somebody while it was still due."""

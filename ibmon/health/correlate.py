@@ -9,13 +9,17 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ibmon.health.checks import trained
+from ibmon.health.counts import moments
 from ibmon.health.facts import GOOD, UNKNOWN, Condition, PortFacts, Verdict
 from ibmon.health.settings import Settings
-from ibmon.model import Mode, Role
+from ibmon.health.windows import Moment
+from ibmon.model import Mode, Now, Role
 
 ALL_MISSING = "all-devices-missing"
 ALL_INIT = "port-init"
 BLIND = "monitor-blind"
+OFFENDER = "repeat-offender"
+NODE_RULES = (ALL_MISSING, ALL_INIT, BLIND, OFFENDER)
 
 INIT_ALERT_HOLD = 60.0
 INIT_RECOVER = 60.0
@@ -37,6 +41,9 @@ class NodeFacts(NamedTuple):
     ports: Mapping[str, PortFacts]
     expected_devices: frozenset[str]
     ever_listed: bool
+    drains: tuple[Moment, ...] = ()
+    now: Now = Now(0.0, 0.0)
+    boot: str = ""
 
 
 def all_missing(facts: NodeFacts) -> Condition:
@@ -71,12 +78,18 @@ def blind(facts: NodeFacts, polls: int) -> Condition:
     return Condition(Verdict.BAD, facts.failed_listings, polls, words, "warning")
 
 
+def offender(facts: NodeFacts, settings: Settings) -> Condition:
+    """Drains of this node by ibmon, however each of them ended."""
+    return moments(facts.drains, facts.now, facts.boot, settings, "drains=")
+
+
 def conditions(facts: NodeFacts, chosen: Mapping[str, Settings]) -> dict[str, Condition]:
     """What holds for the node, by rule."""
     return {
         ALL_MISSING: all_missing(facts),
         ALL_INIT: all_init(facts),
         BLIND: blind(facts, chosen[BLIND].polls or 1),
+        OFFENDER: offender(facts, chosen[OFFENDER]),
     }
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from ibmon.health.facts import Condition, PortFacts, Verdict
 from ibmon.health.settings import Settings
 from ibmon.health.windows import NOTHING, Moment, Total, Window
+from ibmon.model import Now
 
 HORIZON = 26 * 3600.0
 """Seconds of history that is kept: the longest window and recovery of the table, and some room."""
@@ -173,26 +174,28 @@ def receive_errors(facts: PortFacts, settings: Settings) -> tuple[Condition, ...
     return (found._replace(reach="warning") if elsewhere else found,)
 
 
-def _moments(facts: PortFacts, settings: Settings, moments: Sequence[Moment], what: str) -> tuple[Condition, ...]:
+def moments(happened: Sequence[Moment], now: Now, boot: str, settings: Settings, what: str) -> Condition:
+    """Single happenings within the window against the limits."""
     window = settings.window or 86400.0
-    ages = sorted(moment.age(facts.now, facts.boot) for moment in moments)
+    ages = sorted(moment.age(now, boot) for moment in happened)
     within = [age for age in ages if age <= window]
     quiet = ages[0] if ages else math.inf
     total = Total(len(within), len(within), quiet, window - within[-1] if within else math.inf)
-    return (_judge(total, quiet, limits(facts, settings, window), window, what),)
+    bounds = (settings.warning or math.inf, settings.critical or math.inf)
+    return _judge(total, quiet, bounds, window, what)
 
 
 def link_flap(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """Bounces of the link, however each was seen."""
-    return _moments(facts, settings, facts.flaps, "flaps=")
+    return (moments(facts.flaps, facts.now, facts.boot, settings, "flaps="),)
 
 
 def flap_storm(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """Changes between ACTIVE and not, one by one."""
-    return _moments(facts, settings, facts.transitions, "transitions=")
+    return (moments(facts.transitions, facts.now, facts.boot, settings, "transitions="),)
 
 
 def long_outage(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """Outages of half a minute and more that ended by themselves."""
     ended = [outage.ended for outage in facts.outages if outage.seconds >= LONG_OUTAGE]
-    return _moments(facts, settings, ended, "outages=")
+    return (moments(ended, facts.now, facts.boot, settings, "outages="),)

@@ -22,12 +22,17 @@ NOT_JUDGED = frozenset({Function.VF, Function.SF, Function.SMI, Function.REPRESE
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of a slot: its name and role, whether it was ever ACTIVE, its best rate (bytes per second)."""
+    """What is remembered of a slot: its name and role, whether it was ever ACTIVE, its best rate (bytes per second).
+
+    `accepted` is a person's word that this port belongs here; `card` the node GUID that history belongs to.
+    """
 
     name: str
     role: Role
     active: bool
     best_rate: int | None
+    accepted: bool = False
+    card: str = ""
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -147,6 +152,11 @@ def _rate(entry: PortConfig | None, known: Learned | None) -> int | None:
     return known.best_rate if known else None
 
 
+def _trusted(config: Config, entry: PortConfig | None, known: Learned | None) -> bool:
+    """Whether a person stands behind this port being expected, or the site trusts what was learned."""
+    return entry is not None or config.inventory.trust == "learned" or (known is not None and known.accepted)
+
+
 def _present(config: Config, entry: PortConfig | None, device: Device, port: Port, known: Learned | None) -> Expected:
     """The inventory's row for a port that is there; a role the configuration does not give is guessed by the caller."""
     ever_active = known is not None and known.active
@@ -162,7 +172,7 @@ def _present(config: Config, entry: PortConfig | None, device: Device, port: Por
         role=role,
         expected=expected,
         declared=entry is not None,
-        trusted=entry is not None or config.inventory.trust == "learned",
+        trusted=_trusted(config, entry, known),
         rate=_rate(entry, known),
         rail=entry.rail if entry else None,
         device=device,
@@ -223,7 +233,7 @@ def _forgotten(config: Config, slot: str, known: Learned) -> Expected | None:
         role=role,
         expected=True,
         declared=entry is not None,
-        trusted=entry is not None or config.inventory.trust == "learned",
+        trusted=_trusted(config, entry, known),
         rate=_rate(entry, known),
         rail=entry.rail if entry else None,
         device=None,

@@ -20,7 +20,7 @@ from ibmon.health.inventory import Expected, Learned
 from ibmon.health.links import NO_LINK, LinkMemory, LinkWatch
 from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.health.settings import Rule, Settings, settings
-from ibmon.health.windows import Window
+from ibmon.health.windows import Moment, Window
 from ibmon.model import Finding, Mode, NodeFitness, Now, PortHealth, PortId, Role, Severity
 
 HEALTH_ORDER = (
@@ -33,7 +33,10 @@ HEALTH_ORDER = (
     PortHealth.UNKNOWN,
 )
 NODE = PortId("", 0)
-NODE_RULES = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
+DAY = 86400.0
+WAITS = ", again: waits for ibmon clear"
+NODE_RULES = correlate.NODE_RULES
+BLINDING = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
 
 
 class PortMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +51,7 @@ class PortMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     link: LinkMemory = NO_LINK
     windows: dict[str, Window] = {}
     last: dict[str, tuple[int, str]] = {}
+    self_cleared: dict[str, Moment] = {}
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class PortDesk:
     link: LinkWatch = field(default_factory=LinkWatch)
     windows: dict[str, Window] = field(default_factory=dict)
     last: dict[str, tuple[int, str]] = field(default_factory=dict)
+    self_cleared: dict[str, Moment] = field(default_factory=dict)  # rules that may clear by themselves once a day
     best_rate: int | None = None  # of this boot, while ACTIVE
     facts: PortFacts | None = None
     carries: bool = True  # whether the rules of its device are looked at here
@@ -135,6 +140,7 @@ class Judge:
             desk.running.episodes = dict(known.episodes)
             desk.link.memory = known.link
             desk.windows, desk.last = dict(known.windows), dict(known.last)
+            desk.self_cleared = dict(known.self_cleared)
         return desk
 
     # ----------------------------------------------------------------------------------- evaluation
@@ -164,7 +170,32 @@ class Judge:
                 continue
             for condition in rule.check(facts, chosen):
                 key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
+                open_before = desk.episodes.get(key)
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
+                if rule.once_a_day and open_before is not None and key not in desk.episodes:
+                    self._cleared_by_itself(desk, key, open_before, facts)
+
+    @staticmethod
+    def _cleared_by_itself(desk: PortDesk, key: str, episode: Episode, facts: PortFacts) -> None:
+        """Such a rule clears once in 24 hours by itself; the second time it waits for a person."""
+        before = desk.self_cleared.get(key)
+        if episode.severity != "critical":
+            return
+        if before is not None and before.age(facts.now, facts.boot) < DAY:
+            words = f"{episode.words.removesuffix(WAITS)}{WAITS}"
+            desk.episodes[key] = msgspec.structs.replace(episode, recovering=True, words=words)
+        else:
+            desk.self_cleared[key] = Moment(facts.now.monotonic, facts.now.wall, facts.boot)
+
+    def new_card(self, port: PortId) -> None:
+        """Another card sits in the port's slot: its history begins anew, and that is no finding."""
+        desk = self.ports[port]
+        desk.episodes.clear()
+        desk.windows.clear()
+        desk.last.clear()
+        desk.self_cleared.clear()
+        desk.link.memory = NO_LINK
+        desk.best_rate = None
 
     def evaluate_node(self, facts: correlate.NodeFacts, now: Now, *, may_start: bool) -> frozenset[str]:
         """Run the correlations; the rules of single ports that they speak for."""
@@ -274,7 +305,7 @@ class Judge:
         if any(f.drains for f in findings):
             return NodeFitness.UNFIT
         compute = [p for p, d in self.ports.items() if d.expected.expected and d.expected.role is Role.COMPUTE]
-        together = any(self.node_conditions[r].verdict is Verdict.BAD for r in NODE_RULES)
+        together = any(self.node_conditions[r].verdict is Verdict.BAD for r in BLINDING)
         if not listed or together or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
             return NodeFitness.UNKNOWN
         episodes = [e for d in self.ports.values() for e in d.episodes.values()] + list(self.node.episodes.values())

@@ -44,6 +44,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     critical: float | None = None
     polls: int | None = None
     counts: bool = False  # count-like: three times the boot grace, and recovery from the last bad moment
+    once_a_day: bool = False  # clears by itself once in 24 hours; a second time it waits for a person
 
 
 class Settings(NamedTuple):

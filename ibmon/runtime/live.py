@@ -45,7 +45,7 @@ from ibmon.messages import (
     Tick,
 )
 from ibmon.model import BlockCode, Mode
-from ibmon.ports import Scheduler
+from ibmon.ports import Scheduler, Tree
 from ibmon.runtime import host, logs
 from ibmon.runtime.actor import Actor
 from ibmon.runtime.housekeeping import Chore, Housekeeping
@@ -88,6 +88,8 @@ class Daemon:
         sysfs: the sysfs root.
         scheduler: what is drained through instead of the configured one (a simulated node brings its own).
         reload: reads the configuration anew; None where that means nothing.
+        tree: what is read instead of the directory `sysfs`.
+        boot: a simulated host's boot id, and the monotonic time (seconds) at which it booted.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class Daemon:
         *,
         scheduler: Scheduler | None = None,
         reload: Callable[[], Loaded] | None = None,
+        tree: Tree | None = None,
+        boot: tuple[str, float] | None = None,
     ) -> None:
         self.config: Config = loaded.config
         self.snapshot: Snapshot | None = None
@@ -113,6 +117,8 @@ class Daemon:
         self._runtime_directory = Path(self.config.state.runtime_directory)
         self._notifier = Notifier()
         self._given_scheduler = scheduler
+        self._tree = tree
+        self._boot = boot
         self._verdict: VerdictFile | None = VerdictFile(self._runtime_directory)
 
     # ------------------------------------------------------------------------------------- start and stop
@@ -130,12 +136,14 @@ class Daemon:
         self.server.start()
         now = self._clock.now()
         node = host.node_name(config.node.name)
-        boot = host.boot_id()
+        boot, booted = self._boot or (host.boot_id(), host.booted())
         self._persistence = Persistence(config, node, host.product_uuid(self._sysfs), self._self_metrics)
-        self._readers = Readers(self._queue.put, self._sysfs, config.devices, self._runtime_directory, self._clock)
+        self._readers = Readers(
+            self._queue.put, self._sysfs, config.devices, self._runtime_directory, self._clock, self._tree
+        )
         self.engine = Engine(
             config,
-            Identity(node, boot, host.booted()),
+            Identity(node, boot, booted),
             now,
             memory=load_memory(self._persistence.load()),
             owned=self._persistence.ownership(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ibmon.config import DevicesConfig
 from ibmon.messages import Abandon, DeviceFree, Discover, Event, Forget, Read, ReadListing
-from ibmon.ports import Clock
+from ibmon.ports import Clock, Tree
 from ibmon.sysfs import danger, ethtool, stallnote, watch
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.pool import ReaderPool
@@ -19,10 +19,19 @@ CHECK_NOTE_SECONDS = 5.0
 
 
 class Readers:
-    """Everything that touches sysfs for a running daemon. `post` takes events from any thread."""
+    """Everything that touches sysfs for a running daemon. `post` takes events from any thread.
+
+    `tree` is read instead of the directory `sysfs` where somebody brings one.
+    """
 
     def __init__(
-        self, post: Callable[[Event], None], sysfs: Path, devices: DevicesConfig, runtime: Path, clock: Clock
+        self,
+        post: Callable[[Event], None],
+        sysfs: Path,
+        devices: DevicesConfig,
+        runtime: Path,
+        clock: Clock,
+        tree: Tree | None = None,
     ) -> None:
         self._post = post
         self._clock = clock
@@ -30,11 +39,11 @@ class Readers:
         self._earlier = dict(stallnote.still_out(self._note))
         self._noted: frozenset[str] = frozenset()
         self._checked = clock.now().monotonic
-        tree = FileTree(sysfs)
-        live = tree.is_sysfs()
+        files = FileTree(sysfs)
+        live = tree is None and files.is_sysfs()
         self.pool = ReaderPool(
             post,
-            tree,
+            tree or files,
             clock,
             include=devices.include,
             exclude=devices.exclude,

@@ -1,0 +1,122 @@
+"""What people may ask of a running daemon: clear findings, accept or forget ports, learn anew. Pure.
+
+Everything here is a person's word against what the daemon remembers; it is answered in one line and written down with
+the person's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from ibmon.health.evaluate import Episode
+from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
+from ibmon.health.links import NO_LINK
+from ibmon.messages import Answer, Person
+from ibmon.model import PortId
+
+LINK_RULES = frozenset({"link-flap", "flap-storm", "long-outage"})
+
+
+def answer(person: Person, judge: Judge, memory: dict[str, PortMemory]) -> Answer:
+    """Do what was asked for, in the judge's working state and in what is remembered."""
+    chosen, unknown = _chosen(person.subjects, judge)
+    if unknown:
+        return Answer(person.ticket, done=False, text=f"no such port or device: {', '.join(unknown)}")
+    request = _Request(person, chosen, judge, memory)
+    done, text = {
+        "clear": request.clear,
+        "accept": request.accept,
+        "forget": request.forget,
+        "learn": request.learn,
+    }[person.action]()
+    return Answer(person.ticket, done=done, text=text)
+
+
+def _chosen(subjects: Iterable[str], judge: Judge) -> tuple[dict[PortId, PortDesk], list[str]]:
+    """The ports that subjects name, and the subjects that name none. No subject is every port."""
+    wanted = tuple(subjects)
+    if not wanted:
+        return dict(judge.ports), []
+    chosen = {p: d for p, d in judge.ports.items() if str(p) in wanted or p.device in wanted}
+    named = {name for p in chosen for name in (str(p), p.device)}
+    return chosen, [subject for subject in wanted if subject not in named]
+
+
+class _Request(NamedTuple):
+    """One request and what it is about; each method does one and says whether and what was done."""
+
+    person: Person
+    chosen: dict[PortId, PortDesk]
+    judge: Judge
+    memory: dict[str, PortMemory]
+
+    def clear(self) -> tuple[bool, str]:
+        """Somebody says: repaired. Findings end, counts and link history begin anew."""
+        ended = sum(self._clear_port(desk) for desk in self.chosen.values())
+        if not self.person.subjects:
+            ended += self._end(self.judge.node.episodes)
+        ports = f"{len(self.chosen)} port{'' if len(self.chosen) == 1 else 's'}"
+        what = f"{ended} finding{'' if ended == 1 else 's'} on {ports}"
+        return True, f"cleared {what}; what is still bad will be found again"
+
+    def _clear_port(self, desk: PortDesk) -> int:
+        rules = self.person.rules
+        desk.self_cleared = {r: m for r, m in desk.self_cleared.items() if rules and r not in rules}
+        if not rules or LINK_RULES & set(rules):
+            link = desk.link.memory
+            kept = {name: getattr(link, name) for name in ("active_since", "down_since", "last_sign")}
+            desk.link.memory = msgspec.structs.replace(NO_LINK, **kept)
+        if not rules:
+            desk.windows.clear()
+        return self._end(desk.episodes)
+
+    def _end(self, episodes: dict[str, Episode]) -> int:
+        keys = [k for k in episodes if not self.person.rules or rule_of(k) in self.person.rules]
+        for key in keys:
+            del episodes[key]
+        return len(keys)
+
+    def accept(self) -> tuple[bool, str]:
+        """These ports belong here, at the rate they run at now."""
+        names = []
+        for port, desk in self.chosen.items():
+            known = self.memory.get(desk.expected.slot)
+            if known is None or not known.learned.active:
+                if self.person.subjects:
+                    return False, f"{port} was never ACTIVE here, so there is nothing to accept"
+                continue
+            facts = desk.facts
+            rate = known.learned.best_rate
+            if facts is not None and facts.active and facts.fresh and facts.rate:
+                rate = desk.best_rate = facts.rate
+            learned = msgspec.structs.replace(known.learned, accepted=True, best_rate=rate)
+            self.memory[desk.expected.slot] = msgspec.structs.replace(known, learned=learned)
+            desk.episodes.pop("rate-low", None)
+            names.append(str(port))
+        return (True, f"accepted {', '.join(names)}") if names else (False, "no port was ever ACTIVE here")
+
+    def forget(self) -> tuple[bool, str]:
+        """These ports are no longer expected; one that is there is learned again when it is seen ACTIVE."""
+        if not self.person.subjects:
+            return False, "name the ports to forget; to begin anew with all there is learn"
+        for desk in self.chosen.values():
+            self._drop(desk)
+        return True, f"forgot {', '.join(map(str, self.chosen))}"
+
+    def learn(self) -> tuple[bool, str]:
+        """Begin anew with what is ACTIVE from now on; accepted ports stay."""
+        anew = []
+        for desk in self.chosen.values():
+            known = self.memory.get(desk.expected.slot)
+            if known is not None and not known.learned.accepted:
+                self._drop(desk)
+                anew.append(desk)
+        return True, f"learning {len(anew)} ports anew; accepted ones stay"
+
+    def _drop(self, desk: PortDesk) -> None:
+        self.memory.pop(desk.expected.slot, None)
+        desk.best_rate = None
+        desk.episodes.clear()
