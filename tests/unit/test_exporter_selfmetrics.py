@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from ibmon.exporter.families import SELF_FAMILIES
-from ibmon.exporter.selfmetrics import REFRESH_INTERVAL, SelfMetrics
+from ibmon.exporter.selfmetrics import REFRESH_INTERVAL, UNASKED_INTERVAL, SelfMetrics
 from ibmon.exporter.text import Format
 
 
@@ -56,6 +61,48 @@ def test_text_is_made_at_most_every_five_seconds():
     for at, ticks in ((0.0, 0), (REFRESH_INTERVAL - 0.1, 0), (REFRESH_INTERVAL, 2), (REFRESH_INTERVAL + 1, 2)):
         assert refreshed(own, at)["ibmon_ticks_total",] == ticks
         own.tick(0.1)
+
+
+@pytest.mark.parametrize("fmt", Format)
+def test_text_that_nobody_asks_for_is_made_once_a_minute(fmt):
+    own = SelfMetrics()
+    own.refresh(0.0)
+    first = own._texts[fmt]
+    own.tick(0.1)
+    own.refresh(UNASKED_INTERVAL - 1)
+    assert own._texts[fmt] is first
+    own.refresh(UNASKED_INTERVAL)
+    assert b"ibmon_ticks_total 1.0" in own._texts[fmt]
+
+
+def test_asking_for_one_format_does_not_make_the_other():
+    own = SelfMetrics()
+    own.refresh(0.0)
+    other = own._texts[Format.OPENMETRICS]
+    own.text(Format.TEXT)
+    own.tick(0.1)
+    own.refresh(REFRESH_INTERVAL)
+    assert own._texts[Format.OPENMETRICS] is other
+    assert values(own)["ibmon_ticks_total",] == 1
+
+
+def test_open_descriptors_are_counted_with_and_without_the_kernels_help(monkeypatch):
+    listed = float(len(list(Path("/proc/self/fd").iterdir())))
+    assert refreshed(SelfMetrics())["process_open_fds",] == pytest.approx(listed, abs=2)
+    real = os.stat
+    monkeypatch.setattr(
+        os, "stat", lambda path, **more: os.stat_result([0] * 10) if path == "/proc/self/fd" else real(path, **more)
+    )
+    assert refreshed(SelfMetrics())["process_open_fds",] == pytest.approx(listed, abs=2)
+
+
+def test_the_process_metrics_are_those_of_the_client_library():
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    theirs = {s.name: s.value for family in registry.collect() for s in family.samples}
+    ours = {name: value for (name, *_), value in refreshed(SelfMetrics()).items() if name.startswith("process_")}
+    assert ours.keys() == theirs.keys()
+    assert ours == pytest.approx(theirs, rel=0.2)
 
 
 def test_nothing_is_said_before_the_first_refresh():
