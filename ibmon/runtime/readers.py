@@ -43,7 +43,7 @@ class Readers:
         live = tree is None and files.is_sysfs()
         self.pool = ReaderPool(
             post,
-            tree or files,
+            files if tree is None else tree,
             clock,
             include=devices.include,
             exclude=devices.exclude,
