@@ -6,7 +6,7 @@ Turns listings, discoveries and readings into `PortFacts` for the judge and `Dev
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -72,6 +72,7 @@ class Devices:
         self.ever_listed = False
         self.failed_listings = 0
         self.functions: Mapping[str, str | None] | None = None
+        self.quarantined: frozenset[str] = frozenset()
         self._known: set[str] = set()
 
     def list(self, listing: Listing) -> tuple[set[str], set[str]]:
@@ -163,7 +164,11 @@ class Devices:
         if known is None or judged is None:
             # Where the device is there but this port of it is not, the port is what is missing.
             gone = listed and known is not None
-            return base._replace(listed=False if gone else listed, device=self._absent(row.slot))
+            hangs = known is None and port.device in self.quarantined
+            device = DeviceFacts(siblings_answer=self._answers(self.present.values(), now, longest_gap))
+            return base._replace(
+                listed=False if gone else listed, stalled=hangs, device=device if hangs else self._absent(row.slot)
+            )
         sample, seen, number = known.sample, known.seen_state(), port.port
         state = sample.get(number, Level.ATTR, "state")
         believed = seen is not None and now.monotonic - seen.monotonic <= longest_gap + 1e-6
@@ -186,10 +191,6 @@ class Devices:
 
     def _device_facts(self, known: Present, now: Now, longest_gap: float, kernel_log: tuple[str, ...]) -> DeviceFacts:
         others = [p for p in self.present.values() if p is not known]
-        answer = any(
-            not p.stalled and (seen := p.seen_state()) is not None and now.monotonic - seen.monotonic <= longest_gap
-            for p in others
-        )
         device = known.device
         return DeviceFacts(
             uverbs=device.uverbs,
@@ -197,8 +198,16 @@ class Devices:
             pci=device.pci,
             pci_speed=known.sample.get(0, Level.PCI, "current_link_speed"),
             pci_width=known.sample.get(0, Level.PCI, "current_link_width"),
-            siblings_answer=answer,
+            siblings_answer=self._answers(others, now, longest_gap),
             kernel_log=kernel_log,
+        )
+
+    @staticmethod
+    def _answers(devices: Iterable[Present], now: Now, longest_gap: float) -> bool:
+        """Whether any of these devices was read lately."""
+        return any(
+            not p.stalled and (seen := p.seen_state()) is not None and now.monotonic - seen.monotonic <= longest_gap
+            for p in devices
         )
 
     def _absent(self, slot: str) -> DeviceFacts:

@@ -56,6 +56,9 @@ from ibmon.picture import drain_view, port_views
 from ibmon.sampling import Sampler
 from ibmon.snapshot import Snapshot
 
+AVAILABLE_SECONDS = 30.0
+"""How often it is looked up which rules have a source; it changes with drivers and files, not with links."""
+
 
 class Identity(msgspec.Struct, frozen=True):
     """Which node this is, which boot, and when (monotonic seconds) that boot began."""
@@ -119,6 +122,8 @@ class Engine:
         self.findings: tuple[Finding, ...] = ()
         self._saved = b""
         self._sequence = 0
+        self._available: dict[str, bool] = {}
+        self._available_due = -math.inf
         self._started = now.monotonic
         self._handlers: dict[type, Callable[[Any, Now], None]] = {
             Tick: self._tick,
@@ -184,6 +189,7 @@ class Engine:
 
     def _evaluate_all(self, now: Now) -> None:
         """The node as a whole, then every port, with what the node's findings speak for."""
+        self.devices.quarantined = self.sampler.quarantined
         desks = {p: d for p, d in self.judge.ports.items() if d.expected.expected}
         if self.judge.node.checked is None and self.judge.node.episodes:
             self.judge.node.checked = self._goes_on(now)
@@ -239,6 +245,9 @@ class Engine:
             self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
         )
         self._sequence += 1
+        if now.monotonic >= self._available_due:
+            self._available_due = now.monotonic + AVAILABLE_SECONDS
+            self._available = self.judge.available()
         self._pending[:0] = self._save(now)
         self._pending.extend(requests)
 
@@ -345,5 +354,6 @@ class Engine:
             drain=drain_view(self.desk),
             actions_enabled=self.enabled,
             why=self.why,
-            rules_available={},
+            quarantined=tuple(sorted(self.sampler.quarantined - set(self.devices.present))),
+            rules_available=self._available,
         )

@@ -89,6 +89,7 @@ class Snapshot(msgspec.Struct, frozen=True, weakref=True):
     """The node at one instant. `sequence` grows with each; `devices` are sorted by name, `ports` by device and number.
 
     `listing_errno` is set while class/infiniband cannot be read; `up` is whether the last pass could read it.
+    `quarantined` are devices that are not even looked at, because a read of an earlier process hangs in them.
     """
 
     sequence: int
@@ -108,4 +109,5 @@ class Snapshot(msgspec.Struct, frozen=True, weakref=True):
     config_valid: bool = True
     config_hash: str = ""
     why: str = ""
+    quarantined: tuple[str, ...] = ()
     rules_available: Mapping[str, bool] = {}

@@ -86,16 +86,19 @@ class Samples:
     def lines(self, snapshot: Snapshot, clashes: Sequence[int]) -> Iterator[Lines]:
         """All families of a snapshot except columns and ages. `clashes`: by device, as the plan counts them."""
         yield from _node(snapshot)
-        yield from self._device_lines(snapshot.devices, clashes)
+        yield from self._device_lines(snapshot.devices, clashes, snapshot.quarantined)
         yield from self._port_lines(snapshot.ports)
         yield from _columns(snapshot.devices)
         yield from _findings(snapshot)
         yield from _drain(snapshot)
 
-    def _device_lines(self, views: Sequence[DeviceView], clashes: Sequence[int]) -> Iterator[Lines]:
+    def _device_lines(
+        self, views: Sequence[DeviceView], clashes: Sequence[int], quarantined: Sequence[str]
+    ) -> Iterator[Lines]:
         texts = self._devices.round(v.device for v in views)
         yield f.DEVICE_INFO, [t.info for t in texts]
-        yield f.DEVICE_STALLED, [f"{t.stalled}{v.stalled:d}\n" for t, v in zip(texts, views, strict=True)]
+        stalled = [f"{t.stalled}{v.stalled:d}\n" for t, v in zip(texts, views, strict=True)]
+        yield f.DEVICE_STALLED, [*stalled, *(f"{f.DEVICE_STALLED.series(name)}1\n" for name in quarantined)]
         yield f.PCIE_SPEED_MAX, [t.speed_max for t in texts if t.speed_max]
         yield f.PCIE_WIDTH_MAX, [t.width_max for t in texts if t.width_max]
         yield f.READ_ERRORS, [line for v, n in zip(views, clashes, strict=True) for line in _read_errors(v, n)]

@@ -27,8 +27,8 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
 
     Top level: `v`, `version`, `node`, `boot_id`, `monotonic` and `wall` (when it was made), `ttl`, `sequence`,
     `mode`, `fitness`, `why` (one line for people), `up`, `listing_errno`, `actions_enabled`, `config`,
-    `devices_expected`, `devices`, `ports`, `findings`, `drain`, `rules_available`. A port of the device itself
-    does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
+    `devices_expected`, `devices`, `ports`, `quarantined`, `findings`, `drain`, `rules_available`. A port of the device
+    itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
     """
     return {
         "v": VERSION,
@@ -49,6 +49,7 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
         "devices_expected": snapshot.devices_expected,
         "devices": [_device(view, snapshot.at) for view in snapshot.devices],
         "ports": [_port(view) for view in snapshot.ports],
+        "quarantined": list(snapshot.quarantined),
         "findings": [_finding(finding) for finding in snapshot.findings],
         "drain": _drain(snapshot.drain),
         "rules_available": dict(snapshot.rules_available),

@@ -238,6 +238,18 @@ class Judge:
                 continue
             yield running.checked + due_in(episode, condition, chosen[rule_of(key)])
 
+    def available(self) -> dict[str, bool]:
+        """By rule, whether its source can be read for any expected port; a rule without a case here is not told."""
+        out: dict[str, bool] = {}
+        running = [(d.running, d.settings) for d in self.ports.values() if d.expected.expected]
+        running.append((self.node, self._node_settings))
+        for subject, chosen in running:
+            for key, condition in subject.conditions.items():
+                rule = rule_of(key)
+                if chosen[rule].enabled:
+                    out[rule] = out.get(rule, False) or condition.verdict is not Verdict.UNKNOWN
+        return out
+
     # ----------------------------------------------------------------------------------- verdicts
 
     def health(self, port: PortId) -> PortHealth:

@@ -59,6 +59,7 @@ class LinkWatch:
         *,
         may_count: bool,
         grace: float | None,
+        carrier: bool = True,
     ) -> bool:
         """Look at a new sample of the port; True when a new flap begins.
 
@@ -70,6 +71,8 @@ class LinkWatch:
             boot: id of this boot.
             may_count: False inside a grace.
             grace: seconds for which nothing counts after an ACTIVE that begins now, inside boot grace; else None.
+            carrier: whether the carrier of the port's interface tells of the link. That of IPoIB does not: it is lost
+                with the subnet manager, and when somebody takes the interface down.
         """
         state = sample.get(port, Level.ATTR, "state")
         # INIT and ARMED have a link: without a subnet manager no port is ACTIVE, and none of them has bounced.
@@ -80,7 +83,8 @@ class LinkWatch:
         if self.was_active is None and since is not None and since.boot == boot:
             self.was_active = True  # up when an earlier process of this boot last looked: down now is a bounce
         dip = self.was_active is True and active is False
-        counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in SIGNS))
+        signs = (sign for sign in SIGNS if carrier or sign[0] is not Level.NET)
+        counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in signs))
         if active is not None:
             self._transition(active, moment, counts=may_count)
             if active and not self.was_active and grace is not None:

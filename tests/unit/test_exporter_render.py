@@ -160,10 +160,11 @@ def test_an_error_number_without_a_name_is_written_as_a_number():
     assert found["ibmon_read_errors_total", "device=a", "errno=524"] == 1
 
 
-def test_only_a_saturated_counter_has_a_series_that_says_so():
+def test_every_counter_that_can_stick_says_whether_it_does():
     found = samples(typical())
     flags = {key: value for key, value in found.items() if key[0] == "ibmon_port_counter_saturated"}
-    assert flags == {("ibmon_port_counter_saturated", "device=mlx5_0", "port=1", "counter=link_downed"): 1}
+    port = ("ibmon_port_counter_saturated", "device=mlx5_0", "port=1")
+    assert flags == {(*port, "counter=link_downed"): 1, (*port, "counter=symbol_error"): 0}
 
 
 def test_resets_name_the_file_and_the_directory_other_than_counters():
