@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ibmon.sysfs.files import PAGE
@@ -99,9 +99,10 @@ class Files:
             self.fds[slot] = -1
             self._budget.give_back(1)
 
-    def refresh(self) -> None:
-        """Where files can be replaced (a copied or simulated tree), close those whose directory changed."""
-        if self._stamps and any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
+    def refresh(self, directories: Iterable[str]) -> None:
+        """Where files can be replaced (a copied or simulated tree), close all when one of these directories changed."""
+        stamps = self._stamps
+        if stamps and any(path in stamps and _stamp(path) != stamps[path] for path in directories):
             self.close()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ counter.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -25,12 +25,21 @@ _ANYTHING: Final = danger.Platform()
 
 
 def list_devices(
-    tree: Tree, include: Iterable[str], exclude: Iterable[str], now: Now, functions: Iterable[str] = ()
+    tree: Tree,
+    include: Iterable[str],
+    exclude: Iterable[str],
+    now: Now,
+    functions: Iterable[str] = (),
+    *,
+    known: Container[str] = (),
 ) -> Listing:
     """The names below class/infiniband that are included, in byte order, and what became of some PCI functions.
 
     A stray file or a link that leads nowhere is no device. No class directory at all is an empty listing, as on a
     host without RDMA, provided that `class` itself can be read.
+
+    The `known` were devices when they were read last, and are taken for such by their name: reading tells when that
+    is over, and looking at 256 of them every few seconds costs more than reading their states.
     """
     include, exclude = tuple(include), tuple(exclude)
     found = pci.functions(tree, functions)
@@ -42,7 +51,8 @@ def list_devices(
         return Listing(None, error.errno, now)
     wanted = sorted(name for name in present if _matches(name, include) and not _matches(name, exclude))
     # The dot is a path through the entry, so it exists only where the entry leads to a directory.
-    return Listing(tuple(name for name in wanted if tree.exists(f"{CLASS}/{name}/.")), None, now, found)
+    there = tuple(name for name in wanted if name in known or tree.exists(f"{CLASS}/{name}/."))
+    return Listing(there, None, now, found)
 
 
 def discover(

@@ -169,7 +169,8 @@ class ReaderPool:
 
     def _try(self, job: Job) -> Event:
         if isinstance(job, ReadListing):
-            return ListingDone(list_devices(self._tree, *self._filter, self._clock.now(), job.functions))
+            now = self._clock.now()
+            return ListingDone(list_devices(self._tree, *self._filter, now, job.functions, known=self._devices))
         if isinstance(job, Discover):
             return self._discover(job)
         device = self._devices.get(job.device)

@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ibmon.model import Column, Device, Layout, Level, Now, Reading
 from ibmon.ports import Clock, Tree
@@ -204,26 +204,35 @@ def read_columns_tree(
 # -------------------------------------------------------------------------------------------------- a real directory
 
 
+class _Plan(NamedTuple):
+    """One pass: column, slot of its file, and whether that holds a plain number; and the directories of the files."""
+
+    steps: tuple[tuple[int, int, bool], ...]
+    directories: tuple[str, ...]
+
+
 class _Kept:
     """The files of one device generation, and by columns read together the plan of the pass."""
 
-    __slots__ = ("files", "layout", "plans", "slots")
+    __slots__ = ("files", "layout", "paths", "plans", "slots")
 
     def __init__(self, tree: FileTree, device: Device, budget: Budget, *, plain: bool) -> None:
         found = places.paths(tree, device)
         self.layout = device.layout
         first = {path: i for i, path in reversed(list(enumerate(found)))}  # `rate` and `width` share a file
         self.slots = [first[path] if path is not None else i for i, path in enumerate(found)]
-        paths = [None if path is None else tree.path(path) for path in found]
-        self.files = Files(tree.path(f"{CLASS}/{device.name}"), paths, budget, plain=plain)
-        self.plans: dict[tuple[int, ...], list[tuple[int, int, bool]]] = {}
+        self.paths = [None if path is None else tree.path(path) for path in found]
+        self.files = Files(tree.path(f"{CLASS}/{device.name}"), self.paths, budget, plain=plain)
+        self.plans: dict[tuple[int, ...], _Plan] = {}
 
-    def plan(self, columns: tuple[int, ...]) -> list[tuple[int, int, bool]]:
-        """Column, slot of its file, and whether that holds a plain number."""
+    def plan(self, columns: tuple[int, ...]) -> _Plan:
+        """The plan of a pass over these columns."""
         plan = self.plans.get(columns)
         if plan is None:
             layout = self.layout.columns
-            plan = [(i, self.slots[i], is_number(layout[i])) for i in columns]
+            steps = tuple((i, self.slots[i], is_number(layout[i])) for i in columns)
+            above = dict.fromkeys(path.rpartition("/")[0] for i in columns if (path := self.paths[i]) is not None)
+            plan = _Plan(steps, tuple(above))
             if len(self.plans) >= _MAX_PLANS:
                 self.plans.clear()
             self.plans[columns] = plan
@@ -296,9 +305,9 @@ class FileReader:
     def _read(self, kept: _Kept, device: Device, columns: tuple[int, ...]) -> Reading:
         given = _Pass(device, self._clock.now(), self._ethtool)
         files, plan = kept.files, kept.plan(columns)
-        files.refresh()
+        files.refresh(plan.directories)
         fds, append, pread = files.fds, given.values.append, os.pread
-        for index, slot, plain_number in plan:
+        for index, slot, plain_number in plan.steps:
             fd = fds[slot]
             try:
                 if not plain_number:

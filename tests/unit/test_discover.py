@@ -476,3 +476,11 @@ def test_no_content_of_any_file_stops_discovery_or_reading(contents):
             assert (value is None) == (index in reading.errnos)
         if name == "mlx5_1":
             assert not reading.errnos
+
+
+def test_a_known_device_is_taken_for_one_by_its_name_and_an_unknown_one_is_looked_at():
+    frame = Frame(t=0, dirs=("class/infiniband/mlx5_0",), links={"class/infiniband/mlx5_1": "../nowhere"})
+    tree = virtual(frame)
+    assert list_devices(tree, ["*"], [], NOW).names == ("mlx5_0",)
+    assert list_devices(tree, ["*"], [], NOW, known={"mlx5_1"}).names == ("mlx5_0", "mlx5_1")
+    assert list_devices(tree, ["*"], ["mlx5_1"], NOW, known={"mlx5_1", "gone"}).names == ("mlx5_0",)
