@@ -218,7 +218,8 @@ class Engine:
             if known and card and known.learned.card and known.learned.card != card:
                 # What is expected belongs to the slot and stays; history belongs to the card.
                 self.judge.new_card(row.id)
-                self._memory[row.slot] = PortMemory(msgspec.structs.replace(known.learned, card=card))
+                learned = msgspec.structs.replace(known.learned, card=card)
+                self._memory[row.slot] = PortMemory(learned, dict(self.judge.ports[row.id].episodes))
                 self._log("info", "card-replaced", port=str(row.id), was=known.learned.card, card=card)
 
     def _learn(self, now: Now) -> None:

@@ -188,9 +188,12 @@ class Judge:
             desk.self_cleared[key] = Moment(facts.now.monotonic, facts.now.wall, facts.boot)
 
     def new_card(self, port: PortId) -> None:
-        """Another card sits in the port's slot: its history begins anew, and that is no finding."""
+        """Another card sits in the port's slot: its history begins anew, and that is no finding.
+
+        What was open about the port's state must still recover: a drain ends when the new card was well long enough.
+        """
         desk = self.ports[port]
-        desk.episodes.clear()
+        desk.running.episodes = {k: e for k, e in desk.episodes.items() if not RULE_BY_ID[rule_of(k)].counts}
         desk.windows.clear()
         desk.last.clear()
         desk.self_cleared.clear()
