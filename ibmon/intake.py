@@ -182,6 +182,7 @@ class Intake:
                 self._boot,
                 may_count=self.may_count(now) and not self.judge.down_is_known(port.id),
                 grace=grace,
+                carrier=port.link_layer == "Ethernet",
             )
             if flapped:
                 self._log("info", "flap", port=str(port.id), counted=desk.link.memory.flaps[-1].counted)
