@@ -109,9 +109,10 @@ class Intake:
         if found is None:
             return
         address, pattern = found
-        boot = self._boot
-        self.kernel[address] = kernel_log.add(self.kernel.get(address, ()), pattern.kind, now, boot)
-        self._log("warning", "kernel-log", pci=address, kind=pattern.kind, meaning=pattern.meaning)
+        before = self.kernel.get(address, ())
+        self.kernel[address] = after = kernel_log.add(before, pattern.kind, now, self._boot, event.age)
+        if set(after) - set(before):
+            self._log("warning", "kernel-log", pci=address, kind=pattern.kind, meaning=pattern.meaning)
 
     def listed(self, event: ListingDone, now: Now) -> None:
         """Compare the listing with what is known: discover what is new, drop what has gone."""

@@ -54,9 +54,10 @@ class Hotplug(msgspec.Struct, frozen=True):
 
 
 class KernelLine(msgspec.Struct, frozen=True):
-    """One line of the kernel log."""
+    """One line of the kernel log, written `age` seconds ago."""
 
     text: str
+    age: float = 0.0
 
 
 class Person(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from ibmon.health import kernel_log
 from ibmon.health.facts import GBPS, GOOD, UNKNOWN, Condition, PortFacts, Verdict, gbps, state_words
 from ibmon.health.settings import Settings
 from ibmon.model import PhysicalState, PortState
@@ -91,7 +92,7 @@ def device_stalled(facts: PortFacts, _: Settings) -> Conditions:
     """A device whose read does not return."""
     if not facts.stalled:
         return (GOOD,)
-    evidence = facts.device.siblings_answer or bool(facts.device.kernel_log)
+    evidence = facts.device.siblings_answer or not kernel_log.FAULTS.isdisjoint(facts.device.kernel_log)
     return (Condition(Verdict.BAD, "no answer", None, "not answering", "critical" if evidence else "warning"),)
 
 
@@ -116,9 +117,13 @@ def driver_fault(facts: PortFacts, _: Settings) -> Conditions:
         return _bad("ENOLINK", None, "driver says dead ENOLINK")
     if "unrecoverable" in log:
         return _bad("unrecoverable", None, "kernel log: unrecoverable")
-    if log:
-        words = f"kernel log: {len(log)}x driver trouble"
-        return (Condition(Verdict.BAD, len(log), 1, words, "critical" if len(log) >= 3 else "warning"),)
+    faults = [kind for kind in log if kind in kernel_log.FAULTS]
+    if faults:
+        words = f"kernel log: {len(faults)}x driver trouble"
+        return (Condition(Verdict.BAD, len(faults), 1, words, "critical" if len(faults) >= 3 else "warning"),)
+    hints = [kind for kind in ("power", "queue") if kind in log]
+    if hints:
+        return (Condition(Verdict.BAD, hints[0], None, f"kernel log: {' and '.join(hints)}", "warning"),)
     return (GOOD,)
 
 

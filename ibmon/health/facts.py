@@ -64,7 +64,7 @@ class DeviceFacts(NamedTuple):
     pci_speed: int | None = None
     pci_width: int | None = None
     siblings_answer: bool = False
-    kernel_log: tuple[str, ...] = ()  # severities of kernel-log evidence of the last hour
+    kernel_log: tuple[str, ...] = ()  # kinds of kernel-log evidence of the last hour
     bound_to: str | None = None  # driver of an absent device's PCI function; "" none; None: no PCI told
     function_present: bool | None = None
 

@@ -218,7 +218,8 @@ RULES: tuple[Rule, ...] = (
         clears="full speed and width for the recover time",
     ),
     Rule(
-        id="driver-fault", check=checks.driver_fault, health=PortHealth.FAILED, scope="device",
+        id="driver-fault", check=checks.driver_fault, health=PortHealth.FAILED, warning_health=PortHealth.WARNING,
+        scope="device",
         alert_hold=60, hold=60, recover=HOUR, action=Mode.DRAIN,
         title="The driver or the kernel log says that the device is broken",
         source="ENOLINK is mlx5's answer for a device in internal error (mlx5/core/cmd.c); the log patterns are those "
