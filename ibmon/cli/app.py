@@ -20,6 +20,8 @@ from ibmon.configtree import ConfigError
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run", "Run the daemon: watch this node, serve metrics, act as configured."),
+    "check": ("check", "Say whether this node is fit, in one line and the exit code."),
+    "wait": ("wait", "Wait until this node is fit, or the time is up."),
     "status": ("status", "Show the node, its ports and what is wrong with them."),
     "metrics": ("metrics", "Read everything once and print it as Prometheus text."),
     "config": ("config", "Check, show or begin a configuration."),
