@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ibmon.devices import Devices
@@ -11,6 +12,8 @@ from ibmon.model import Column, Intent, Now, PortId
 from ibmon.snapshot import DrainView, PortView
 
 Moved = Mapping[str, Mapping[int, tuple[tuple[Column, int], ...]]]
+
+_DIGITS = re.compile(r"(\d+)")
 
 NOTHING_WANTED = Intent(drain=False)
 
@@ -28,9 +31,14 @@ def drain_view(desk: DrainDesk) -> DrainView:
 
 
 def port_views(judge: Judge, devices: Devices, now: Now, boot_id: str) -> tuple[PortView, ...]:
-    """Every port that is present or expected, by device and number."""
+    """Every port that is present or expected, in the order in which people count: mlx5_2 before mlx5_10."""
     moved = {name: devices.moved(name, now.monotonic) for name in devices.present}
-    return tuple(_port_view(judge, port, moved, now, boot_id) for port in sorted(judge.ports))
+    return tuple(_port_view(judge, port, moved, now, boot_id) for port in sorted(judge.ports, key=_counted))
+
+
+def _counted(port: PortId) -> tuple[list[tuple[int, str]], int]:
+    """A sort key in which digits count as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(port.device)], port.port
 
 
 def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str) -> PortView:

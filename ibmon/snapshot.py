@@ -86,7 +86,7 @@ class DrainView(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, weakref=True):
-    """The node at one instant. `sequence` grows with each; `devices` are sorted by name, `ports` by device and number.
+    """The node at one instant. `sequence` grows with each; `devices` are sorted by name, `ports` as people count.
 
     `listing_errno` is set while class/infiniband cannot be read; `up` is whether the last pass could read it.
     `quarantined` are devices that are not even looked at, because a read of an earlier process hangs in them.
