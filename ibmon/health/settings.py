@@ -21,12 +21,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     `action` is the most the rule may cause unless the configuration says otherwise; `health` what a port shows while it
     holds, `warning_health` what it shows while the finding is not critical. A rule of scope `device` is looked at once
     a device, one of scope `node` once a node. `warning` and `critical` are in `unit`: episodes or times within
-    `window`, a bit error ratio, or a rise per hour. `causes`, `todo` and `clears` are for people.
+    `window`, a bit error ratio, or a rise per hour. `title`, `means`, `source`, `causes`, `todo` and `clears` are for
+    people; in `causes` and `todo` a semicolon parts one item from the next.
     """
 
     id: str
     check: Callable[[PortFacts, Settings], tuple[Condition, ...]]
     title: str
+    means: str
     health: PortHealth
     alert_hold: float
     hold: float
