@@ -168,7 +168,7 @@ class Judge:
             chosen = desk.settings[rule.id]
             if not chosen.enabled or rule.scope == "node" or (rule.scope == "device" and not desk.carries):
                 continue
-            for condition in rule.check(facts, chosen):
+            for condition in (*rule.check(facts, chosen), *_of_gone_counters(rule, desk, facts)):
                 key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
                 open_before = desk.episodes.get(key)
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
@@ -325,6 +325,23 @@ class Judge:
             return NodeFitness.UNKNOWN
         episodes = [e for d in self.ports.values() for e in d.episodes.values()] + list(self.node.episodes.values())
         return NodeFitness.WATCH if any(e.severity != "info" for e in episodes) else NodeFitness.FIT
+
+
+def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[Condition]:
+    """What is open about counters that the port has no more (another driver, a card that came back without them).
+
+    No rule speaks of them, so nothing else could end it: they are good, and quiet since they last rose.
+    """
+    if not desk.episodes or not facts.listed or not facts.fresh:
+        return
+    counters = [key.partition(":")[2] for key in desk.episodes if key.startswith(f"{rule.id}:")]
+    here = {key.partition("/")[2] for key in facts.present} if counters else set()
+    for name in counters:
+        if name not in here:
+            windows = (w for k, w in desk.windows.items() if k.endswith(f"/{name}"))
+            ages = [w.total(HORIZON, facts.now, facts.boot).quiet for w in windows]
+            quiet = min((age for age in ages if age is not None), default=math.inf)
+            yield Condition(Verdict.GOOD, quiet=quiet, counter=name)
 
 
 def rule_of(key: str) -> str:
