@@ -28,7 +28,8 @@ RULES: tuple[Rule, ...] = (
         source="30 s: NVIDIA health validation; 60 s: after a switch port has bounced; 10 min: the time for which gpud "
         "distrusts a port that came back",
         causes="cable or transceiver unplugged or broken; switch port or switch down; port disabled by somebody",
-        todo="look at the switch port of the same cable; reseat or swap the cable; `ibstat`, `mlxlink -d DEVICE -m`",
+        todo="`ibstat DEVICE` and `mlxlink -d DEVICE -m` show the link and its transceiver; look at the switch port at the "
+        "other end of the cable; reseat the cable, then swap it",
         clears="ACTIVE for the recover time without a break",
     ),
     Rule(
@@ -39,7 +40,7 @@ RULES: tuple[Rule, ...] = (
         "port. Jobs cannot use it.",
         source="INIT is the subnet manager's matter and mostly fleet-wide (Meta GCM warns), so it alerts",
         causes="no subnet manager runs; it cannot reach this port; a partition or key keeps the port out",
-        todo="`sminfo` from a node that is ACTIVE; look at the subnet manager's log for this port's GUID",
+        todo="run `sminfo` on a node whose ports are ACTIVE; look at the subnet manager's log for this port's GUID",
         clears="ACTIVE for the recover time",
     ),
     Rule(
@@ -50,7 +51,8 @@ RULES: tuple[Rule, ...] = (
         "so one slow port slows a whole job.",
         source="a lost lane halves a collective and does not heal by itself (Meta GCM, NHC: exact rate or drain)",
         causes="a lane lost to a dirty or broken connector; a slower cable; a switch port set to a lower speed",
-        todo="reseat and clean the cable; compare `mlxlink` of both ends; a wanted slower rate goes into [[port]]",
+        todo="compare what `mlxlink -d DEVICE` says at both ends; clean and reseat the cable, then swap it; if the slower "
+        "rate is wanted, write it into [[port]]",
         clears="the expected rate for the recover time",
     ),
     Rule(
@@ -60,7 +62,7 @@ RULES: tuple[Rule, ...] = (
         means="The node has lost a whole adapter: jobs that want all of them fail to start or run on fewer rails.",
         source="counted on complete listings only (NVSentinel #1488 shows what one missed listing costs)",
         causes="the card fell off the bus; its driver did not bind; the slot lost power",
-        todo="`lspci -d 15b3:`, `dmesg | grep mlx5`; power-cycle the node; reseat the card",
+        todo="`lspci -d 15b3:` tells whether the card is there, `dmesg | grep mlx5` why its driver is not; power-cycle the node; reseat the card",
         clears="its port ACTIVE for the recover time; a second time within 24 hours only by `ibmon clear`",
     ),
     Rule(
@@ -72,7 +74,8 @@ RULES: tuple[Rule, ...] = (
         source="one cause (a driver that was unloaded, a container's view), so one finding for all; the alert comes "
         "after three complete listings",
         causes="the driver is not loaded or is being updated; another /sys than the host's",
-        todo="`lsmod | grep mlx5_ib`, `systemctl status openibd`; in a container look at its /sys",
+        todo="`lsmod | grep mlx5_ib` and `systemctl status openibd` tell whether the driver is loaded; in a container, look "
+        "whether /sys is the host's",
         clears="a device is there: after three listings, once critical after the recover time",
     ),
     Rule(
@@ -84,8 +87,9 @@ RULES: tuple[Rule, ...] = (
         "`state` show. Each bounce breaks the connections of running jobs.",
         source="2 in 24 h: NVIDIA bring-up guide; 3: gpud (3 in 12 h); by chance alone three on one link are "
         "practically never seen (0.074 flaps per link and year, DeepSeek)",
-        causes="a bad cable or transceiver; dirt; a marginal switch port",
-        todo="swap the cable or clean it; if it goes on, swap the other end; then `ibmon clear`",
+        causes="a bad or dirty cable or transceiver; a marginal switch port",
+        todo="clean and reseat the cable, then swap it; if it goes on, swap the transceiver or move to another switch port; "
+        "`ibmon clear` after the repair",
         clears="24 hours without a flap",
     ),
     Rule(
@@ -96,7 +100,8 @@ RULES: tuple[Rule, ...] = (
         means="The link goes up and down within minutes. No job gets through on it.",
         source="a link that does this is dead for RDMA (OPA quarantines at 25 in 15 min)",
         causes="a bad cable or transceiver; a switch port that negotiates for ever",
-        todo="take the port out of use: disable it at the switch; swap cable and transceiver; then `ibmon clear`",
+        todo="disable the port at the switch, so that it stops bouncing; swap cable and transceiver; `ibmon clear` after the "
+        "repair",
         clears="24 hours without a change",
     ),
     Rule(
@@ -120,7 +125,8 @@ RULES: tuple[Rule, ...] = (
         source="NVIDIA bring-up guide for NDR: 5e-15 warning, 1e-14 error, over the time in which 1e-15 gives three "
         "errors (125 min at 400 Gb/s); it drains only where the site says so, once it has seen its own fleet's numbers",
         causes="a dirty or failing cable, transceiver or connector",
-        todo="clean and reseat; compare with `mlxlink`; swap the cable",
+        todo="`mlxlink -d DEVICE -c -e` shows the error ratios that the card measures; clean and reseat the cable at both "
+        "ends, then swap it",
         clears="one clean window",
     ),
     Rule(
@@ -195,7 +201,7 @@ RULES: tuple[Rule, ...] = (
         "way to this port.",
         source="real corruption at this receiver (NVIDIA's counter document)",
         causes="a bad cable or transceiver; a switch with broken memory where the ICRC fails behind a good FCS",
-        todo="swap the cable; with ICRC errors only, look at the switches on the way",
+        todo="clean and reseat the cable, then swap it; with ICRC errors only, look at the switches on the way",
         clears="an hour without one",
     ),
     Rule(
@@ -207,7 +213,7 @@ RULES: tuple[Rule, ...] = (
         "watchdog stepped in. While it lasts the whole fabric may stand still.",
         source="the adapter's own watchdog (NVIDIA's counter document)",
         causes="a host that cannot take its traffic: PCIe, memory, a hung receiver",
-        todo="look at pcie-degraded and at the host's memory; reboot the node",
+        todo="look for a pcie-degraded finding and for errors of the host's memory; reboot the node",
         clears="an hour without one",
     ),
     Rule(
@@ -224,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         means="Counters of the transport in `hw_counters` rise: packets are sent again because answers or packets "
         "were lost somewhere between two nodes.",
         source="1 (acknowledge timeouts) and 10 per second: NVSentinel; a peer that died raises them too",
-        causes="loss anywhere on the path; a peer that crashed; a receiver that is too slow",
+        causes="packets lost anywhere on the path; a peer that crashed; a receiver that is too slow",
         todo="compare with the peers: one node that all others complain of is the one to look at",
         clears=_WAITS,
     ),
@@ -248,7 +254,7 @@ RULES: tuple[Rule, ...] = (
         "its rate to the memory.",
         source="compared with both ends, never with a table of cards (NHC #90, sichek #122)",
         causes="a card not fully seated; a riser or retimer; a slot that trained down",
-        todo="`lspci -vv -s ADDRESS`, reseat the card, power-cycle",
+        todo="`lspci -vv -s ADDRESS` shows LnkCap and LnkSta; power-cycle the node; reseat the card and its riser",
         clears="full speed and width for the recover time",
     ),
     Rule(
@@ -261,7 +267,7 @@ RULES: tuple[Rule, ...] = (
         source="ENOLINK is mlx5's answer for a device in internal error (mlx5/core/cmd.c); the log patterns are those "
         "of the driver's own health messages",
         causes="firmware that died; an unrecoverable hardware error",
-        todo="`dmesg | grep ADDRESS`; reset the card or reboot; open a case with the vendor if it returns",
+        todo="`dmesg | grep ADDRESS` shows the driver's words; reset the card or reboot; open a case with the vendor if it returns",
         clears="answers again and no new line for the recover time",
     ),
     Rule(
@@ -272,7 +278,7 @@ RULES: tuple[Rule, ...] = (
         "program can open it.",
         source="only what a job opens is asked for; a missing issm is normal (NVSentinel #1663)",
         causes="ib_uverbs not loaded when the device came; a udev rule; a container's view",
-        todo="`ls /dev/infiniband`, reload ib_uverbs",
+        todo="`ls -l /dev/infiniband` shows what is there; reload ib_uverbs or reboot",
         clears="the character device is there for the recover time",
     ),
     Rule(
@@ -280,11 +286,11 @@ RULES: tuple[Rule, ...] = (
         alert_hold=0, hold=0, recover=30 * DAY, action=Mode.ALERT, counts=True,
         unit="times", window=30 * DAY, warning=2, critical=3,
         title="ibmon has drained this node again and again: the next drain stays until a person clears it",
-        means="Within 30 days this node went bad, got well and went bad again. What was repaired was not the cause, and "
-        "giving the node back by itself only breaks more jobs.",
+        means="Within 30 days this node went bad, got well and went bad again: what was repaired was not the cause. "
+        "Given back by itself it would only break more jobs.",
         source="removing such nodes brought the failures of large jobs from 14 % to 4 % (Meta, lemon nodes)",
         causes="a fault that comes and goes with load or temperature; a repair that was none",
-        todo="take the node out for a real repair, then `ibmon clear`",
+        todo="`ibmon events` shows what went bad each time; take the node out for a real repair; `ibmon clear` after it",
         clears="`ibmon clear`, or 30 days without a drain",
     ),
     Rule(
@@ -295,7 +301,7 @@ RULES: tuple[Rule, ...] = (
         "rules are unknown, not good.",
         source="the fields of the port counters have 4, 8, 16 or 32 bits and stick (drivers/infiniband/core/sysfs.c)",
         causes="years without a reset",
-        todo="`perfquery -R` at a quiet time, if you want to see it move again",
+        todo="`perfquery -R` at a quiet time, if it should move again",
         clears="the counter is below its maximum",
     ),
     Rule(
@@ -305,7 +311,8 @@ RULES: tuple[Rule, ...] = (
         means="A read of this device has not returned. Its values are old; other devices are read as before.",
         source="a firmware command times out after 60 s (mlx5/core/cmd.c); ten minutes are not a command's time",
         causes="firmware that hangs; a PCIe link that lost the card",
-        todo="`dmesg | grep ADDRESS`; reset the card or reboot. Nothing on the node can end a hung read",
+        todo="`dmesg | grep ADDRESS` shows what the driver waits for; reset the card or reboot, as nothing else ends a hung "
+        "read",
         clears="answers again for the recover time",
     ),
     Rule(
@@ -315,8 +322,8 @@ RULES: tuple[Rule, ...] = (
         means="`state` of a port, or the list of devices, gives errors again and again. ibmon does not know whether "
         "the port is good.",
         source="not being able to see is a state of its own: it alerts and never drains",
-        causes="a driver that refuses; permissions; another /sys than the host's in a container",
-        todo="read the file that the log names as the daemon's user",
+        causes="a driver that refuses; missing permissions; another /sys than the host's in a container",
+        todo="`journalctl -u ibmon` names file and error; read that file as the daemon's user",
         clears="state is read again for the recover time",
     ),
 )  # fmt: skip
