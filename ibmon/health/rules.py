@@ -23,13 +23,13 @@ RULES: tuple[Rule, ...] = (
         id="port-down", check=checks.port_down, health=PortHealth.FAILED,
         alert_hold=30, hold=60, recover=10 * MINUTE, action=Mode.DRAIN,
         title="An expected port is not ACTIVE and its link is not up",
-        means="The kernel's `state` is not ACTIVE and the link is not up. Nothing passes through this port; a job "
-        "that uses it hangs or ends with an error.",
+        means="The kernel's `state` is not ACTIVE and the link is not up. Nothing passes through this port; a job that "
+        "uses it hangs or ends with an error.",
         source="30 s: NVIDIA health validation; 60 s: after a switch port has bounced; 10 min: the time for which gpud "
         "distrusts a port that came back",
         causes="cable or transceiver unplugged or broken; switch port or switch down; port disabled by somebody",
-        todo="`ibstat DEVICE` and `mlxlink -d DEVICE -m` show the link and its transceiver; look at the switch port at the "
-        "other end of the cable; reseat the cable, then swap it",
+        todo="`ibstat DEVICE` and `mlxlink -d DEVICE -m` show the link and its transceiver; look at the switch port at "
+        "the other end of the cable; reseat the cable, then swap it",
         clears="ACTIVE for the recover time without a break",
     ),
     Rule(
@@ -51,8 +51,8 @@ RULES: tuple[Rule, ...] = (
         "so one slow port slows a whole job.",
         source="a lost lane halves a collective and does not heal by itself (Meta GCM, NHC: exact rate or drain)",
         causes="a lane lost to a dirty or broken connector; a slower cable; a switch port set to a lower speed",
-        todo="compare what `mlxlink -d DEVICE` says at both ends; clean and reseat the cable, then swap it; if the slower "
-        "rate is wanted, write it into [[port]]",
+        todo="compare what `mlxlink -d DEVICE` says at both ends; clean and reseat the cable, then swap it; if the "
+        "slower rate is wanted, write it into [[port]]",
         clears="the expected rate for the recover time",
     ),
     Rule(
@@ -62,20 +62,21 @@ RULES: tuple[Rule, ...] = (
         means="The node has lost a whole adapter: jobs that want all of them fail to start or run on fewer rails.",
         source="counted on complete listings only (NVSentinel #1488 shows what one missed listing costs)",
         causes="the card fell off the bus; its driver did not bind; the slot lost power",
-        todo="`lspci -d 15b3:` tells whether the card is there, `dmesg | grep mlx5` why its driver is not; power-cycle the node; reseat the card",
+        todo="`lspci -d 15b3:` tells whether the card is there, `dmesg | grep mlx5` why its driver is not; power-cycle "
+        "the node; reseat the card",
         clears="its port ACTIVE for the recover time; a second time within 24 hours only by `ibmon clear`",
     ),
     Rule(
         id="all-devices-missing", check=checks.of_node, health=PortHealth.FAILED, scope="node",
         alert_hold=10, hold=10 * MINUTE, recover=MINUTE, action=Mode.DRAIN,
         title="None of the expected devices is there",
-        means="No expected adapter is listed in `class/infiniband`. That is one cause on this node and not many "
-        "broken cards.",
+        means="No expected adapter is listed in `class/infiniband`. That is one cause on this node and not many broken "
+        "cards.",
         source="one cause (a driver that was unloaded, a container's view), so one finding for all; the alert comes "
         "after three complete listings",
         causes="the driver is not loaded or is being updated; another /sys than the host's",
-        todo="`lsmod | grep mlx5_ib` and `systemctl status openibd` tell whether the driver is loaded; in a container, look "
-        "whether /sys is the host's",
+        todo="`lsmod | grep mlx5_ib` and `systemctl status openibd` tell whether the driver is loaded; in a container, "
+        "look whether /sys is the host's",
         clears="a device is there: after three listings, once critical after the recover time",
     ),
     Rule(
@@ -88,8 +89,8 @@ RULES: tuple[Rule, ...] = (
         source="2 in 24 h: NVIDIA bring-up guide; 3: gpud (3 in 12 h); by chance alone three on one link are "
         "practically never seen (0.074 flaps per link and year, DeepSeek)",
         causes="a bad or dirty cable or transceiver; a marginal switch port",
-        todo="clean and reseat the cable, then swap it; if it goes on, swap the transceiver or move to another switch port; "
-        "`ibmon clear` after the repair",
+        todo="clean and reseat the cable, then swap it; if it goes on, swap the transceiver or move to another switch "
+        "port; `ibmon clear` after the repair",
         clears="24 hours without a flap",
     ),
     Rule(
@@ -100,8 +101,8 @@ RULES: tuple[Rule, ...] = (
         means="The link goes up and down within minutes. No job gets through on it.",
         source="a link that does this is dead for RDMA (OPA quarantines at 25 in 15 min)",
         causes="a bad cable or transceiver; a switch port that negotiates for ever",
-        todo="disable the port at the switch, so that it stops bouncing; swap cable and transceiver; `ibmon clear` after the "
-        "repair",
+        todo="disable the port at the switch, so that it stops bouncing; swap cable and transceiver; `ibmon clear` "
+        "after the repair",
         clears="24 hours without a change",
     ),
     Rule(
@@ -125,8 +126,8 @@ RULES: tuple[Rule, ...] = (
         source="NVIDIA bring-up guide for NDR: 5e-15 warning, 1e-14 error, over the time in which 1e-15 gives three "
         "errors (125 min at 400 Gb/s); it drains only where the site says so, once it has seen its own fleet's numbers",
         causes="a dirty or failing cable, transceiver or connector",
-        todo="`mlxlink -d DEVICE -c -e` shows the error ratios that the card measures; clean and reseat the cable at both "
-        "ends, then swap it",
+        todo="`mlxlink -d DEVICE -c -e` shows the error ratios that the card measures; clean and reseat the cable at "
+        "both ends, then swap it",
         clears="one clean window",
     ),
     Rule(
@@ -227,8 +228,8 @@ RULES: tuple[Rule, ...] = (
         health=PortHealth.WARNING, alert_hold=0, hold=0, recover=15 * MINUTE, action=Mode.OBSERVE, counts=True,
         unit="per_hour", window=5 * MINUTE, warning=10 * HOUR, critical=None,
         title="Transport retransmissions",
-        means="Counters of the transport in `hw_counters` rise: packets are sent again because answers or packets "
-        "were lost somewhere between two nodes.",
+        means="Counters of the transport in `hw_counters` rise: packets are sent again because answers or packets were "
+        "lost somewhere between two nodes.",
         source="1 (acknowledge timeouts) and 10 per second: NVSentinel; a peer that died raises them too",
         causes="packets lost anywhere on the path; a peer that crashed; a receiver that is too slow",
         todo="compare with the peers: one node that all others complain of is the one to look at",
@@ -250,8 +251,8 @@ RULES: tuple[Rule, ...] = (
         id="pcie-degraded", check=checks.pcie_degraded, health=PortHealth.DEGRADED, scope="device",
         alert_hold=300, hold=300, recover=5 * MINUTE, action=Mode.ALERT,
         title="The adapter's PCIe link runs below what card and slot can do",
-        means="The adapter's link to the host is narrower or slower than both ends allow, so the port cannot carry "
-        "its rate to the memory.",
+        means="The adapter's link to the host is narrower or slower than both ends allow, so the port cannot carry its "
+        "rate to the memory.",
         source="compared with both ends, never with a table of cards (NHC #90, sichek #122)",
         causes="a card not fully seated; a riser or retimer; a slot that trained down",
         todo="`lspci -vv -s ADDRESS` shows LnkCap and LnkSta; power-cycle the node; reseat the card and its riser",
@@ -262,12 +263,13 @@ RULES: tuple[Rule, ...] = (
         scope="device",
         alert_hold=60, hold=60, recover=HOUR, action=Mode.DRAIN,
         title="The driver or the kernel log says that the device is broken",
-        means="Reads of the device answer ENOLINK, or the kernel log holds the driver's own words for a broken "
-        "device. The adapter does no work until it is reset.",
+        means="Reads of the device answer ENOLINK, or the kernel log holds the driver's own words for a broken device. "
+        "The adapter does no work until it is reset.",
         source="ENOLINK is mlx5's answer for a device in internal error (mlx5/core/cmd.c); the log patterns are those "
         "of the driver's own health messages",
         causes="firmware that died; an unrecoverable hardware error",
-        todo="`dmesg | grep ADDRESS` shows the driver's words; reset the card or reboot; open a case with the vendor if it returns",
+        todo="`dmesg | grep ADDRESS` shows the driver's words; reset the card or reboot; open a case with the vendor "
+        "if it returns",
         clears="answers again and no new line for the recover time",
     ),
     Rule(
@@ -290,7 +292,8 @@ RULES: tuple[Rule, ...] = (
         "Given back by itself it would only break more jobs.",
         source="removing such nodes brought the failures of large jobs from 14 % to 4 % (Meta, lemon nodes)",
         causes="a fault that comes and goes with load or temperature; a repair that was none",
-        todo="`ibmon events` shows what went bad each time; take the node out for a real repair; `ibmon clear` after it",
+        todo="`ibmon events` shows what went bad each time; take the node out for a real repair; `ibmon clear` after "
+        "it",
         clears="`ibmon clear`, or 30 days without a drain",
     ),
     Rule(
@@ -311,8 +314,8 @@ RULES: tuple[Rule, ...] = (
         means="A read of this device has not returned. Its values are old; other devices are read as before.",
         source="a firmware command times out after 60 s (mlx5/core/cmd.c); ten minutes are not a command's time",
         causes="firmware that hangs; a PCIe link that lost the card",
-        todo="`dmesg | grep ADDRESS` shows what the driver waits for; reset the card or reboot, as nothing else ends a hung "
-        "read",
+        todo="`dmesg | grep ADDRESS` shows what the driver waits for; reset the card or reboot, as nothing else ends a "
+        "hung read",
         clears="answers again for the recover time",
     ),
     Rule(
