@@ -1,101 +1,87 @@
-"""The whole job on a simulated node: a port fails, the node is drained, the port returns, the node is given back.
+"""Plays a scenario on the real daemon: a directory stands for /sys, a scheduler in memory for the cluster's.
 
-Runs the real daemon on a directory that stands for /sys and on a scheduler in memory. Nothing of this host is touched.
+Owns the stage and how a story is shown, live or line by line; the stories are data (`ibmon.simulate.scenarios`).
+Nothing of this host is touched.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ibmon.configfile import ConfigError, loads
+from ibmon.configfile import ConfigError, Loaded, loads
 from ibmon.drain.cluster import Cluster
 from ibmon.exporter.errors import ExporterError
 from ibmon.exporter.status import status_document
 from ibmon.model import NodeView
+from ibmon.recording import DEFAULT_BOOT_ID, DEFAULT_UPTIME, Frame
 from ibmon.runtime.live import Daemon
-from ibmon.simulate.dgx import dgx
-from ibmon.simulate.directory import DirectoryTree
-from ibmon.simulate.script import Player, Script
+from ibmon.simulate.gated import GatedTree
+from ibmon.simulate.scenarios import SCENARIOS, Scenario, Witness
+from ibmon.simulate.script import Player
 from ibmon.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 NODE = "gpu0017"
-PORT = "mlx5_3/1"
 FLEET = [f"gpu{n:04d}" for n in range(1, 65)]
-DOWN_AT, UP_AT, END_AT = 8.0, 34.0, 62.0
-
-# Holds of seconds instead of minutes, so that the story fits into one; everything else is as on a real node.
-CONFIG = """
-[node]
-name = "{node}"
-[sampling]
-state_interval = "1s"
-counter_interval = "1s"
-slow_interval = "2s"
-[inventory]
-mode = "declared"
-[[port]]
-match = "mlx5_[0-7]/1"
-role = "compute"
-rate = 400
-[[port]]
-match = "mlx5_[89]/1"
-role = "storage"
-rate = 200
-[[port]]
-match = "mlx5_1[01]/1"
-role = "management"
-[rules.port-down]
-alert_hold = "4s"
-hold = "10s"
-recover = "15s"
-[action]
-mode = "drain"
-scheduler = "none"
-boot_grace = "0s"
-stop_file = "{directory}/STOP"
-[action.limits]
-max_drained = "2%"
-[exporter]
-listen = "{listen}"
-[state]
-directory = "{directory}/state"
-runtime_directory = "{directory}/run"
-"""
-
-CHAPTERS = (
-    (0.0, "All twelve ports are up; traffic flows."),
-    (DOWN_AT, f"The cable of {PORT} fails. The port is shown at once; the hold of 10 s begins."),
-    (DOWN_AT + 4.5, "4 s: alert. The node stays in service: a short dip is no reason to drain."),
-    (DOWN_AT + 10.5, "10 s: the node is unfit and drained. Running jobs go on, new ones go elsewhere."),
-    (UP_AT, f"{PORT} is back. It must stay so for 15 s before anybody relies on it."),
-    (UP_AT + 16.0, "15 s without a break: the drain was ours, so it is taken back. The node is fit."),
-)
+TURN = 0.25  # seconds between two pictures
 
 
 class Stage:
-    """The simulated surroundings and the daemon on them."""
+    """The simulated surroundings and the daemon on them; the daemon starts anew where the story reboots the node."""
 
-    def __init__(self, directory: Path, listen: str) -> None:
-        self.sysfs = directory / "sys"
-        for name in ("sys", "state", "run"):
-            (directory / name).mkdir()
+    def __init__(self, scenario: Scenario, directory: Path, listen: str) -> None:
+        self.scenario = scenario
         self.cluster = Cluster(FLEET, wall=time.time)
-        script = Script(dgx())
-        script.traffic(0.5, math.inf, load=0.6)
-        script.link_down(DOWN_AT, PORT)
-        script.link_up(UP_AT, PORT)
+        self.tree = GatedTree(directory / "sys")
+        self._directory = directory
+        self._listen = listen
+        self._boot = (DEFAULT_BOOT_ID, time.monotonic() - DEFAULT_UPTIME)
+        frames = scenario.frames()
+        self.tree.apply(next(frames))
+        self._begin()
         self.start = time.monotonic()
-        self.player = Player(script.frames(), DirectoryTree(self.sysfs), self.start)
-        self.player.advance(self.start)
-        text = CONFIG.format(node=NODE, directory=directory, listen=listen)
-        self.daemon = Daemon(loads(text, "demo"), self.sysfs, scheduler=self.cluster.client(NODE))
+        self._player = Player(frames, self.tree, self.start)
+
+    def _begin(self) -> None:
+        """Start a daemon on the directory as it is. Raises ExporterError or ConfigError."""
+        self.daemon = Daemon(
+            self._config(),
+            self._directory / "sys",
+            scheduler=self.cluster.client(NODE),
+            tree=self.tree,
+            boot=self._boot,
+        )
+        self.daemon.start()
+        self._listen = self.daemon.server.url.removeprefix("http://").rstrip("/")  # a successor keeps the address
+        self._thread = threading.Thread(target=self.daemon.loop, name="ibmon-engine")
+        self._thread.start()
+
+    def _config(self) -> Loaded:
+        own = {
+            "node": {"name": NODE},
+            "action": {"stop_file": f"{self._directory}/STOP"},
+            "exporter": {"listen": self._listen},
+            "state": {
+                "directory": f"{self._directory}/state",
+                "runtime_directory": f"{self._directory}/run",
+            },
+        }
+        return loads(self.scenario.toml(own), "demo")
+
+    def end(self) -> None:
+        """Stop the daemon."""
+        self.daemon.stop()
+        self._thread.join()
+        self.daemon.close()
 
     @property
     def at(self) -> float:
@@ -104,17 +90,20 @@ class Stage:
 
     def advance(self) -> Snapshot | None:
         """Let the world go on until now; the newest picture of it."""
-        self.player.advance(time.monotonic())
+        for frame in self._player.advance(time.monotonic()):
+            if frame.boot_id is not None or frame.restart:
+                self._restart(frame)
         return self.daemon.snapshot
+
+    def _restart(self, frame: Frame) -> None:
+        self.end()
+        if frame.boot_id is not None:
+            self._boot = (frame.boot_id, time.monotonic() - (frame.uptime or 0.0))
+        self._begin()
 
     def node(self) -> NodeView:
         """The node at the scheduler, as `sinfo` would show it."""
         return self.cluster.view(NODE)
-
-
-def chapter(at: float) -> str:
-    """What happens at this point of the story."""
-    return [text for begins, text in CHAPTERS if begins <= at][-1]
 
 
 def slurm_line(view: NodeView) -> str:
@@ -123,78 +112,100 @@ def slurm_line(view: NodeView) -> str:
     return f"NodeName={view.name} State={state} Reason={view.reason or '(none)'}"
 
 
-def main(listen: str = "127.0.0.1:0") -> int:
-    """Play the story, live on a terminal, else line by line; 0 when the node was drained and given back."""
+def listing() -> str:
+    """All scenarios, a line each."""
+    width = max(map(len, SCENARIOS))
+    return "".join(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
+
+
+def main(name: str, listen: str = "127.0.0.1:0") -> int:
+    """Play a scenario, live on a terminal, else line by line; 0 when it ended as it has to, 1 when not."""
     logging.getLogger("ibmon").addHandler(logging.NullHandler())
     logging.getLogger("ibmon").propagate = False
-    with tempfile.TemporaryDirectory(prefix="ibmon-demo-") as name:
-        stage = Stage(Path(name), listen)
+    scenario = SCENARIOS[name]
+    witness = Witness(scenario.ending)
+    with tempfile.TemporaryDirectory(prefix="ibmon-demo-") as directory:
+        for below in ("state", "run"):
+            (Path(directory) / below).mkdir()
         try:
-            stage.daemon.start()
+            stage = Stage(scenario, Path(directory), listen)
         except (ExporterError, ConfigError) as error:
             sys.stderr.write(f"ibmon: {error}\n")
             return 2
-        thread = threading.Thread(target=stage.daemon.loop, name="ibmon-engine")
-        thread.start()
         try:
-            drained = _live(stage) if sys.stdout.isatty() else _lines(stage)
+            (_live if sys.stdout.isatty() else _lines)(stage, name, witness)
         except KeyboardInterrupt:
-            drained = True
+            if stage.at < scenario.end:
+                return 0  # left before the end: there is nothing to verify
         finally:
-            stage.daemon.stop()
-            thread.join()
-            stage.daemon.close()
-    return 0 if drained else 1
+            stage.tree.open()
+            stage.end()
+    for complaint in witness.complaints():
+        sys.stderr.write(f"ibmon: the scenario {name} did not end as it has to: {complaint}\n")
+    return 1 if witness.complaints() else 0
 
 
-def _turns(stage: Stage, seconds: float) -> Iterator[Snapshot]:
-    """A picture four times a second until the story ends."""
-    while stage.at < seconds:
+def _turns(stage: Stage, witness: Witness) -> Iterator[Snapshot]:
+    """A picture a turn until the story ends; the witness sees each."""
+    while stage.at < stage.scenario.end:
         snapshot = stage.advance()
         if snapshot is not None:
+            rules = frozenset(finding.rule for finding in snapshot.findings)
+            witness.see(snapshot.fitness, rules, drained=stage.node().drained)
             yield snapshot
-        time.sleep(0.25)
+        time.sleep(TURN)
 
 
-def _lines(stage: Stage) -> bool:
-    """The story as lines: chapters, and each change of fitness and at the scheduler."""
-    print(f"metrics and page: {stage.daemon.server.url}", flush=True)
-    told, was_drained = {"chapter": "", "node": "", "slurm": ""}, False
-    for snapshot in _turns(stage, END_AT):
-        at, view = stage.at, stage.node()
-        now = {"chapter": chapter(at), "node": snapshot.fitness.value, "slurm": slurm_line(view)}
+def _lines(stage: Stage, name: str, witness: Witness) -> None:
+    """The story as lines: chapters, and each change of fitness, of findings and at the scheduler."""
+    print(f"{name}: {stage.scenario.title}\nmetrics and page: {stage.daemon.server.url}", flush=True)
+    told: dict[str, str] = {}
+    for snapshot in _turns(stage, witness):
+        at = stage.at
         why = f": {snapshot.why}" if snapshot.why else ""
-        shown = {"chapter": f"# {now['chapter']}", "node": f"node {now['node']}{why}", "slurm": now["slurm"]}
-        for key, text in now.items():
-            if told[key] != text:
-                print(f"{at:5.1f} s  {shown[key]}", flush=True)
-        told, was_drained = now, was_drained or view.drained
-    return was_drained and not stage.node().drained
+        now = {
+            "chapter": (text := stage.scenario.chapter(at), f"# {text}"),
+            "node": (snapshot.fitness.value, f"node {snapshot.fitness.value}{why}"),
+            "slurm": (line := slurm_line(stage.node()), line),
+        }
+        for finding in snapshot.findings:
+            line = f"{finding.severity.value} {finding.rule} {finding.subject}"
+            now[f"finding {finding.rule} {finding.subject}"] = (line, f"{line}: {finding.text}".strip())
+        for what, (key, shown) in now.items():
+            if told.get(what) != key:
+                print(f"{at:5.1f} s  {shown}", flush=True)
+        told = {what: key for what, (key, _) in now.items()}
 
 
-def _live(stage: Stage) -> bool:
-    """The story on a terminal: the live table, with the scheduler's view and the chapter below."""
-    from rich.console import Console, Group
+def _live(stage: Stage, name: str, witness: Witness) -> None:
+    """The story on a terminal: the chapter and the scheduler's view above the live table."""
+    from rich.console import Console
     from rich.live import Live
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for snapshot in _turns(stage, witness):
+            live.update(_picture(stage, name, snapshot, console, stage.scenario.chapter(stage.at)), refresh=True)
+        foot = "; ".join(witness.complaints()) or "The end, as it has to be. The page stays up until Ctrl-C."
+        while True:
+            last = stage.advance()
+            if last is not None:
+                live.update(_picture(stage, name, last, console, foot), refresh=True)
+            time.sleep(TURN)
+
+
+def _picture(stage: Stage, name: str, snapshot: Snapshot, console: Console, foot: str) -> RenderableType:
+    from rich.console import Group
     from rich.text import Text
 
     from ibmon.cli.table import render
 
-    console, was_drained = Console(), False
-    with Live(console=console, auto_refresh=False, screen=False) as live:
-        for snapshot in _turns(stage, float("inf")):
-            at, view = stage.at, stage.node()
-            was_drained = was_drained or view.drained
-            over = at >= END_AT
-            foot = "The end. The page stays up until Ctrl-C." if over else chapter(at)
-            live.update(
-                Group(
-                    render(status_document(snapshot), console.width),
-                    Text(),
-                    Text(slurm_line(view), style="bold red" if view.drained else "green"),
-                    Text(f"{at:5.1f} s  {foot}", style="bold"),
-                    Text(f"Page and metrics: {stage.daemon.server.url}   Ctrl-C ends the demo.", style="dim"),
-                ),
-                refresh=True,
-            )
-    return was_drained
+    view = stage.node()
+    return Group(
+        Text(f"{name}: {stage.scenario.title}", style="dim"),
+        Text(f"Page and metrics: {stage.daemon.server.url}   Ctrl-C ends the demo.", style="dim"),
+        Text(f"{min(stage.at, stage.scenario.end):5.1f} s  {foot}", style="bold"),
+        Text(slurm_line(view), style="bold red" if view.drained else "green", no_wrap=True, overflow="ellipsis"),
+        Text(),
+        render(status_document(snapshot), console.width),
+    )

@@ -113,11 +113,15 @@ class Script:
 
     def symbol_ramp(self, t: float, port: str, *, per_second: float, seconds: float, every: float = 5) -> None:
         """symbol_error rises steadily, to its maximum at most."""
+        self.ramp(t, port, "symbol_error", per_second=per_second, seconds=seconds, every=every)
+
+    def ramp(self, t: float, port: str, counter: str, *, per_second: float, seconds: float, every: float = 5) -> None:
+        """A file of counters/ rises steadily, to its maximum at most."""
         self._repeat(
             t,
             t + seconds,
             every,
-            lambda at, step: self._set(at, port, {}, moved={"counters/symbol_error": round(per_second * step)}),
+            lambda at, step: self._set(at, port, {}, moved={f"counters/{counter}": round(per_second * step)}),
         )
 
     def traffic(
