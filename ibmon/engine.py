@@ -266,14 +266,14 @@ class Engine:
             first = worst[0]
             state = " (recovering)" if first.recovering else ""
             return " ".join(part for part in (first.rule, first.subject, first.text) if part) + state
+        for rule, episode in self.judge.node.episodes.items():
+            return f"{rule} {episode.words} {int(episode.held)}s"
         for port, desk in self.judge.ports.items():
             if self.judge.health(port) is PortHealth.UNKNOWN:
                 return f"{port} cannot be read" if self.devices.ever_listed else "nothing was read yet"
             for key, episode in desk.episodes.items():
                 if episode.severity != "info":
                     return f"{rule_of(key)} {port} {episode.words} {int(episode.held)}s"
-        for rule, episode in self.judge.node.episodes.items():
-            return f"{rule} {episode.words} {int(episode.held)}s"
         return "" if self.devices.ever_listed else "class/infiniband was not read yet"
 
     # --------------------------------------------------------------------------------------- acting

@@ -13,6 +13,7 @@ import msgspec
 
 from ibmon.config import Config
 from ibmon.health import correlate
+from ibmon.health.checks import trained
 from ibmon.health.counts import HORIZON
 from ibmon.health.evaluate import Episode, advance, due_in
 from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
@@ -271,7 +272,7 @@ class Judge:
         worst = PortHealth.OK
         for key, episode in self._speaking_for(port, desk):
             worst = max(worst, shown_health(RULE_BY_ID[rule_of(key)], episode), key=HEALTH_ORDER.index)
-        if self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and desk.expected.role is Role.COMPUTE:
+        if self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts):
             worst = max(worst, PortHealth.DEGRADED, key=HEALTH_ORDER.index)
         return worst
 
