@@ -1,6 +1,7 @@
 """The daemon on a real host: one thread owns the engine, all others only queue events for it.
 
-Threads: readers (sysfs), hotplug, HTTP, the scheduler's calls, webhook delivery, housekeeping. No policy is here.
+Threads: readers (sysfs), hotplug, the kernel log, HTTP, the scheduler's calls, webhook delivery, housekeeping. No
+policy is here.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from ibmon.ports import Scheduler, Tree
 from ibmon.runtime import host, logs
 from ibmon.runtime.actor import Actor
 from ibmon.runtime.housekeeping import Chore, Housekeeping
+from ibmon.runtime.kmsg import KernelLog
 from ibmon.runtime.notify import Notifier
 from ibmon.runtime.persist import Persistence
 from ibmon.runtime.readers import Readers
@@ -150,6 +152,10 @@ class Daemon:
             enabled=self._persistence.acts,
             quarantined=self._readers.quarantined,
         )
+        state = Path(config.state.directory) if self._persistence.acts else None
+        self._kernel_log = KernelLog(self._queue.put, self._clock, boot, state)
+        if self._readers.live:
+            self._kernel_log.start()
         self._actor = self._start_actor()
         self._housekeeping = Housekeeping(lambda chore: self._queue.put(ChoreDue(chore)))
         log.info(
@@ -188,6 +194,7 @@ class Daemon:
         self.server.close()
         if self._actor is not None:
             self._actor.close(1.0)
+        self._kernel_log.close()
         self._persistence.close()
         self._housekeeping.close()
         clean = self._readers.close()
@@ -232,6 +239,7 @@ class Daemon:
         waiting = any(s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values())
         if not waiting or began - self._last_tick >= PATIENCE:
             self._step(Tick())
+            self._kernel_log.committed()
             self._last_tick = time.monotonic()
             self._publish()
         self._readers.turn()

@@ -22,6 +22,9 @@ class Readers:
     """Everything that touches sysfs for a running daemon. `post` takes events from any thread.
 
     `tree` is read instead of the directory `sysfs` where somebody brings one.
+
+    Attributes:
+        live: whether what is read is this host's own sysfs.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Readers:
         self._noted: frozenset[str] = frozenset()
         self._checked = clock.now().monotonic
         files = FileTree(sysfs)
-        live = tree is None and files.is_sysfs()
+        self.live = live = tree is None and files.is_sysfs()
         self.pool = ReaderPool(
             post,
             files if tree is None else tree,
