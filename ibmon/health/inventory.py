@@ -36,7 +36,11 @@ class Learned(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """One port of the inventory, present or not. `slot` is its identity; `rate` in bytes per second, None: any."""
+    """One port of the inventory, present or not.
+
+    `slot` is its identity, and no two rows share one. `rate` is in bytes per second, None: any. `known_as` is the name
+    by which the configuration expects the slot, where the port in it has another one now.
+    """
 
     id: PortId
     slot: str
@@ -48,6 +52,7 @@ class Expected(msgspec.Struct, frozen=True):
     rail: int | None
     device: Device | None
     port: Port | None
+    known_as: str | None = None
 
 
 _CLASS = re.compile(r"\[([^\]!*?]+)\]")
@@ -135,7 +140,9 @@ def take(config: Config, devices: Mapping[str, Device], learned: Mapping[str, Le
             inventory[port.id] = row
     for entry in config.port:
         for item in _absent(entry, inventory, learned):
-            inventory.setdefault(item.id, item)
+            row = _in_its_slot(item, inventory)
+            if row.known_as is not None or row.id not in inventory:
+                inventory[row.id] = row
     if config.inventory.mode == "learn":
         slots = {e.slot for e in inventory.values()}
         for slot, known in learned.items():
@@ -193,7 +200,8 @@ def _absent(
             key, slash, number = rest.rpartition("/")
             slot = rest if slash and number.isdigit() else f"{rest}/1"
             known = learned.get(slot)
-            name = known.name if known else f"{kind}:{key or rest}/{slot.rpartition('/')[2]}"
+            free = known is not None and PortId.parse(known.name) not in inventory  # else another card has the name
+            name = known.name if known and free else f"{kind}:{key or rest}/{slot.rpartition('/')[2]}"
             yield _missing(entry, PortId.parse(name), slot, known)
         return
     for name in expand(entry.match) or ():
@@ -201,6 +209,28 @@ def _absent(
         if port not in inventory:
             slot = next((s for s, k in learned.items() if k.name == name), name)
             yield _missing(entry, port, slot, learned.get(slot))
+
+
+def _in_its_slot(missing: Expected, inventory: Mapping[PortId, Expected]) -> Expected:
+    """The row for a port that is missing by name: the port in its slot, if that is there under another name.
+
+    A rename is nothing: what is expected belongs to the slot.
+    """
+    holder = next((e for e in inventory.values() if e.slot == missing.slot), None)
+    if holder is None:
+        return missing
+    if holder.declared:
+        return msgspec.structs.replace(missing, slot=str(missing.id))  # its slot is another entry's now
+    return msgspec.structs.replace(
+        holder,
+        role=missing.role,
+        expected=True,
+        declared=True,
+        trusted=True,
+        rate=missing.rate,
+        rail=missing.rail,
+        known_as=str(missing.id),
+    )
 
 
 def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) -> Expected:

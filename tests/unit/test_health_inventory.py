@@ -157,6 +157,16 @@ def test_a_missing_card_is_called_as_it_was_when_it_was_there():
     assert expected(DECLARED + entry("pci:0000:5e:00.0"), learned=learned) == ["mlx5_3/1"]
 
 
+def test_a_missing_card_whose_name_another_card_has_is_missed_all_the_same():
+    other = device("mlx5_3", pci="0000:9e:00.0")
+    rows = inventory(DECLARED + entry("pci:0000:5e:00.0"), other, learned={"0000:5e:00.0/1": seen("mlx5_3/1")})
+
+    assert rows["mlx5_3/1"].device is other
+    assert [(name, row.slot) for name, row in rows.items() if row.expected] == [
+        ("pci:0000:5e:00.0/1", "0000:5e:00.0/1")
+    ]
+
+
 # ----------------------------------------------------------------------------------------------------------- learned
 
 
@@ -186,6 +196,26 @@ def test_a_rename_keeps_the_slot():
     learned = {before.slot(1): seen("mlx5_3/1")}
 
     assert expected("", after, learned=learned) == ["ibp94s0/1"]
+
+
+def test_a_port_that_is_declared_by_its_old_name_is_the_one_in_its_slot():
+    card = device("ibp94s0", pci="0000:5e:00.0")
+    rows = inventory(DECLARED + entry("mlx5_3/1", rate=400, rail=3), card, learned={card.slot(1): seen("mlx5_3/1")})
+
+    assert list(rows) == ["ibp94s0/1"]
+    row = rows["ibp94s0/1"]
+    assert (row.expected, row.trusted, row.role, row.rate, row.rail) == (True, True, COMPUTE, 400 * GBPS, 3)
+    assert (row.slot, row.known_as) == (card.slot(1), "mlx5_3/1")
+
+
+def test_no_two_ports_share_a_slot_when_names_are_swapped():
+    card = device("mlx5_1", pci="0000:01:00.0")
+    learned = {"0000:01:00.0/1": seen("mlx5_0/1"), "0000:02:00.0/1": seen("mlx5_1/1")}
+    rows = inventory(DECLARED + entry("mlx5_[0-1]/1"), card, learned=learned)
+
+    assert rows["mlx5_1/1"].device is card
+    assert rows["mlx5_0/1"].device is None
+    assert len({row.slot for row in rows.values()}) == 2
 
 
 @pytest.mark.parametrize(
