@@ -139,10 +139,7 @@ def take(config: Config, devices: Mapping[str, Device], learned: Mapping[str, Le
                 row = msgspec.structs.replace(row, role=role, expected=role is not Role.IGNORED and seen)
             inventory[port.id] = row
     for entry in config.port:
-        for item in _absent(entry, inventory, learned):
-            row = _in_its_slot(item, inventory)
-            if row.known_as is not None or row.id not in inventory:
-                inventory[row.id] = row
+        _add_absent(entry, inventory, learned)
     if config.inventory.mode == "learn":
         slots = {e.slot for e in inventory.values()}
         for slot, known in learned.items():
@@ -209,6 +206,14 @@ def _absent(
         if port not in inventory:
             slot = next((s for s, k in learned.items() if k.name == name), name)
             yield _missing(entry, port, slot, learned.get(slot))
+
+
+def _add_absent(entry: PortConfig, inventory: dict[PortId, Expected], learned: Mapping[str, Learned]) -> None:
+    """Put the ports that an entry names and that are not there into the inventory."""
+    for missing in _absent(entry, inventory, learned):
+        row = _in_its_slot(missing, inventory)
+        if row.known_as is not None or row.id not in inventory:
+            inventory[row.id] = row
 
 
 def _in_its_slot(missing: Expected, inventory: Mapping[PortId, Expected]) -> Expected:
