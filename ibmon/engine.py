@@ -168,11 +168,13 @@ class Engine:
     def _may_start(self, now: Now) -> bool:
         return now.monotonic - self.identity.booted >= self.config.action.boot_grace
 
-    def _evaluate(self, port: PortId, now: Now) -> None:
+    def _evaluate(self, port: PortId, now: Now, facts: PortFacts | None = None) -> None:
         desk = self.judge.ports[port]
         if desk.running.checked is None and desk.episodes:
             desk.running.checked = self._goes_on(now)
-        facts = self._facts(desk, now)._replace(explained=self._explained)
+        facts = self._facts(desk, now) if facts is None else facts
+        if self._explained:
+            facts = facts._replace(explained=self._explained)
         self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
 
     def _goes_on(self, now: Now) -> float | None:
@@ -190,22 +192,23 @@ class Engine:
     def _evaluate_all(self, now: Now) -> None:
         """The node as a whole, then every port, with what the node's findings speak for."""
         self.devices.quarantined = self.sampler.quarantined
-        desks = {p: d for p, d in self.judge.ports.items() if d.expected.expected}
+        every = {p: self._facts(d, now) for p, d in self.judge.ports.items()}
+        expected = {p: f for p, f in every.items() if self.judge.ports[p].expected.expected}
         if self.judge.node.checked is None and self.judge.node.episodes:
             self.judge.node.checked = self._goes_on(now)
         facts = NodeFacts(
             names=self.devices.names,
             failed_listings=self.devices.failed_listings,
-            ports={str(p): self._facts(d, now) for p, d in desks.items()},
-            expected_devices=frozenset(p.device for p in desks),
+            ports=expected,
+            expected_devices=frozenset(p.device for p in expected),
             ever_listed=self.devices.ever_listed,
             drains=self.desk.drains,
             now=now,
             boot=self.identity.boot_id,
         )
         self._explained = self.judge.evaluate_node(facts, now, may_start=self._may_start(now))
-        for port in self.judge.ports:
-            self._evaluate(port, now)
+        for port, seen in every.items():
+            self._evaluate(port, now, seen)
 
     def _take_inventory(self) -> None:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
@@ -218,8 +221,8 @@ class Engine:
             if known and card and known.learned.card and known.learned.card != card:
                 # What is expected belongs to the slot and stays; history belongs to the card.
                 self.judge.new_card(row.id)
-                learned = msgspec.structs.replace(known.learned, card=card)
-                self._memory[row.slot] = PortMemory(learned, dict(self.judge.ports[row.id].episodes))
+                kept = msgspec.structs.replace(known.learned, card=card)
+                self._memory[row.slot] = PortMemory(kept, dict(self.judge.ports[row.id].episodes))
                 self._log("info", "card-replaced", port=str(row.id), was=known.learned.card, card=card)
 
     def _learn(self, now: Now) -> None:

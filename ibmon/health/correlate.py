@@ -13,7 +13,7 @@ from ibmon.health.counts import moments
 from ibmon.health.facts import GOOD, UNKNOWN, Condition, PortFacts, Verdict
 from ibmon.health.settings import Settings
 from ibmon.health.windows import Moment
-from ibmon.model import Mode, Now, Role
+from ibmon.model import Mode, Now, PortId, Role
 
 ALL_MISSING = "all-devices-missing"
 ALL_INIT = "port-init"
@@ -38,7 +38,7 @@ class NodeFacts(NamedTuple):
 
     names: frozenset[str] | None
     failed_listings: int
-    ports: Mapping[str, PortFacts]
+    ports: Mapping[PortId, PortFacts]
     expected_devices: frozenset[str]
     ever_listed: bool
     drains: tuple[Moment, ...] = ()

@@ -34,6 +34,10 @@ HEALTH_ORDER = (
     PortHealth.UNKNOWN,
 )
 NODE = PortId("", 0)
+NO_TIME = Now(0.0, 0.0)
+LAST_INSTANT = 1e-3
+"""Seconds after which something that ages out has left its window for certain."""
+
 DAY = 86400.0
 WAITS = ", again: waits for ibmon clear"
 NODE_RULES = correlate.NODE_RULES
@@ -91,6 +95,9 @@ class PortDesk:
     best_rate: int | None = None  # of this boot, while ACTIVE
     facts: PortFacts | None = None
     carries: bool = True  # whether the rules of its device are looked at here
+    rises: int = 0  # how often a judged counter rose: tells a window that changed
+    judged: tuple[object, ...] | None = None  # what the last full evaluation saw, apart from time
+    wake: float = -math.inf  # monotonic time before which the same facts give the same verdict
 
     @property
     def episodes(self) -> dict[str, Episode]:
@@ -122,6 +129,7 @@ class Judge:
         for port, expected in sorted(inventory.items()):
             rules = {r.id: settings(config, r, port, expected.role) for r in RULES}
             desk = by_slot.get(expected.slot) or self._desk(expected, rules, memory.get(expected.slot))
+            desk.judged = None
             desk.expected, desk.settings = expected, rules
             desk.carries = expected.expected and port.device not in carriers
             if desk.carries:
@@ -150,6 +158,7 @@ class Judge:
         """A judged counter of the port rose."""
         windows = self.ports[port].windows
         windows[key] = windows.get(key, Window()).add(rise, now, boot).trim(HORIZON, now, boot)
+        self.ports[port].rises += 1
 
     def down_is_known(self, port: PortId) -> bool:
         """Whether the port is critically down or recovering from it: a bounce then restarts that, and is no new one."""
@@ -157,14 +166,26 @@ class Judge:
         return episode is not None and episode.severity == "critical"
 
     def evaluate(self, port: PortId, facts: PortFacts, now: Now, *, may_start: bool) -> None:
-        """Run every rule over the port with the time since its last evaluation."""
+        """Run every rule over the port with the time since its last evaluation.
+
+        Most ports say the same most of the time: where the facts are those of the last time, no hold or recovery runs
+        and nothing ages out, there is nothing to find.
+        """
         desk = self.ports[port]
         observed = self._elapsed(desk.running, now)
         desk.facts = facts
         if facts.active and facts.fresh and facts.rate:
             desk.best_rate = max(facts.rate, desk.best_rate or 0)
         if not desk.expected.expected:
+            desk.wake = math.inf
             return
+        seen = (may_start, desk.rises, facts._replace(now=NO_TIME, active_for=None))
+        if seen == desk.judged and now.monotonic < desk.wake:
+            return
+        self._judge(desk, facts, now, observed, may_start=may_start)
+        desk.judged, desk.wake = seen, self._wake(desk, now, may_start=may_start)
+
+    def _judge(self, desk: PortDesk, facts: PortFacts, now: Now, observed: float, *, may_start: bool) -> None:
         for rule in RULES:
             chosen = desk.settings[rule.id]
             if not chosen.enabled or rule.scope == "node" or (rule.scope == "device" and not desk.carries):
@@ -175,6 +196,19 @@ class Judge:
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
                 if rule.once_a_day and open_before is not None and key not in desk.episodes:
                     self._cleared_by_itself(desk, key, open_before, facts)
+
+    @staticmethod
+    def _wake(desk: PortDesk, now: Now, *, may_start: bool) -> float:
+        """When the port must be looked at again though nothing changes: at once while a hold or a recovery runs."""
+        wake = math.inf
+        for key, condition in desk.running.conditions.items():
+            wake = min(wake, now.monotonic + condition.expires)
+            episode = desk.episodes.get(key)
+            if episode is None or condition.verdict is Verdict.UNKNOWN or not (may_start or episode.recovering):
+                continue
+            if due_in(episode, condition, desk.settings[rule_of(key)]) < math.inf:
+                return -math.inf
+        return wake
 
     @staticmethod
     def _cleared_by_itself(desk: PortDesk, key: str, episode: Episode, facts: PortFacts) -> None:
@@ -226,7 +260,10 @@ class Judge:
         """The earliest monotonic time at which an episode changes by itself."""
         times = [math.inf]
         for desk in self.ports.values():
-            times.extend(self._dues(desk.running, desk.settings, may_start=may_start))
+            if desk.wake == -math.inf:
+                times.extend(self._dues(desk.running, desk.settings, may_start=may_start))
+            else:
+                times.append(desk.wake + LAST_INSTANT)
         times.extend(self._dues(self.node, {r: self._of_node(r) for r in NODE_RULES}, may_start=may_start))
         return min(times)
 
@@ -236,7 +273,7 @@ class Judge:
             return
         for key, condition in running.conditions.items():
             if condition.expires < math.inf:
-                yield running.checked + condition.expires + 1e-3  # a bucket leaves only after its last instant
+                yield running.checked + condition.expires + LAST_INSTANT
             episode = running.episodes.get(key)
             if episode is None or condition.verdict is Verdict.UNKNOWN or not (may_start or episode.recovering):
                 continue
