@@ -69,23 +69,12 @@ class RuleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     action: Mode | None = None
 
 
-class OverrideConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OverrideConfig(RuleConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[[override]]: a rule's settings for a role or for matching ports; the first match wins."""
 
     rule: str
     match: str | None = None
     role: Role | None = None
-    enabled: bool | None = None
-    alert_hold: float | None = None
-    hold: float | None = None
-    recover: float | None = None
-    window: float | None = None
-    warning: float | None = None
-    critical: float | None = None
-    warning_per_hour: float | None = None
-    critical_per_hour: float | None = None
-    polls: int | None = None
-    action: Mode | None = None
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -76,7 +76,7 @@ def of_rule(rule: Rule) -> Settings:
 def settings(config: Config, rule: Rule, port: PortId, role: Role) -> Settings:
     """The rule's settings for this port: its row, then ``[rules.ID]``, then the first ``[[override]]`` that fits."""
     effective = of_rule(rule)
-    layers: Iterable[RuleConfig | OverrideConfig | None] = (
+    layers: Iterable[RuleConfig | None] = (
         config.rules.get(rule.id),
         _first_override(config, rule.id, port, role),
     )
@@ -86,7 +86,7 @@ def settings(config: Config, rule: Rule, port: PortId, role: Role) -> Settings:
     return effective
 
 
-def _lay(below: Settings, layer: RuleConfig | OverrideConfig) -> Settings:
+def _lay(below: Settings, layer: RuleConfig) -> Settings:
     """One layer over what lies below it; what it leaves open stays."""
     names = ("enabled", "alert_hold", "hold", "recover", "action", "window", "warning", "critical", "polls")
     given = {name: value for name in names if (value := getattr(layer, name)) is not None}
