@@ -92,13 +92,13 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _respond(self) -> Response:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         get = self.headers.get
         users = self._users()
         if users and path not in OPEN_PATHS and not users.admit(get("Authorization")):
             challenge = ("WWW-Authenticate", 'Basic realm="ibmon", charset="UTF-8"')
             return text(HTTPStatus.UNAUTHORIZED, "user and password please", challenge)
-        return self._site.respond(path, get("Accept"), get("Accept-Encoding"))
+        return self._site.respond(path, get("Accept"), get("Accept-Encoding"), query)
 
     def _send(self, response: Response, *, body: bool) -> None:
         self.send_response(response.status)

@@ -18,6 +18,7 @@ from ibmon.config import ExporterConfig
 from ibmon.exporter.address import Address, open_listener, parse_listen
 from ibmon.exporter.auth import load_users
 from ibmon.exporter.compat import NODE_EXPORTER
+from ibmon.exporter.events import EventRing
 from ibmon.exporter.handler import SOCKET_TIMEOUT, Connection, Handler
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.selfmetrics import SelfMetrics
@@ -42,6 +43,7 @@ class Server:
         self_metrics: what ibmon counts of itself.
         heartbeat: monotonic time of the last turn of the engine's loop; default: the time of the newest snapshot.
         clock: monotonic time.
+        events: what has happened, in memory.
 
     Raises:
         ExporterError: an address or a file is wrong.
@@ -55,6 +57,7 @@ class Server:
         self_metrics: SelfMetrics | None = None,
         heartbeat: Callable[[], float | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        events: EventRing | None = None,
     ) -> None:
         def snapshot_time() -> float | None:
             snapshot = source()
@@ -66,7 +69,7 @@ class Server:
         self._users = load_users(config.basic_auth_file)
         self._clock = clock
         renderer = Renderer(node_exporter=NODE_EXPORTER in config.compat)
-        self._site = Site(source, renderer, self_metrics or SelfMetrics(), heartbeat or snapshot_time, clock)
+        self._site = Site(source, renderer, self_metrics or SelfMetrics(), heartbeat or snapshot_time, clock, events)
         self._listener: socket.socket | None = None
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()

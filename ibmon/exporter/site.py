@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from ibmon.exporter.events import EventRing, page_of
 from ibmon.exporter.page import HEADERS, render_page
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.selfmetrics import SelfMetrics
@@ -38,6 +39,14 @@ class Response(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Request(NamedTuple):
+    """What a client says beside the path."""
+
+    accept: str | None
+    accept_encoding: str | None
+    query: str
+
+
 class Site:
     """Answers requests. Every method may be called from any thread.
 
@@ -47,6 +56,7 @@ class Site:
         self_metrics: what ibmon says of itself; rendered elsewhere.
         heartbeat: monotonic time at which the engine's loop turned last, None if it did not yet.
         clock: monotonic time.
+        events: what has happened, in memory; none by default.
     """
 
     def __init__(
@@ -56,29 +66,32 @@ class Site:
         self_metrics: SelfMetrics,
         heartbeat: Callable[[], float | None],
         clock: Callable[[], float],
+        events: EventRing | None = None,
     ) -> None:
         self._source = source
         self._renderer = renderer
         self._self_metrics = self_metrics
         self._heartbeat = heartbeat
         self._clock = clock
+        self._ring = events or EventRing()
         self._was_ready = False
         self._failed: str | None = None
-        self._routes: dict[str, Callable[[str | None, str | None], Response]] = {
+        self._routes: dict[str, Callable[[Request], Response]] = {
             "/": self._page,
             "/metrics": self._metrics,
             "/api/v1/status": self._status,
+            "/api/v1/events": self._events,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
         }
 
-    def respond(self, path: str, accept: str | None, accept_encoding: str | None) -> Response:
+    def respond(self, path: str, accept: str | None, accept_encoding: str | None, query: str = "") -> Response:
         """The answer to GET `path`. One that cannot be made is logged once for each cause."""
         route = self._routes.get(path)
         if route is None:
             return text(HTTPStatus.NOT_FOUND, f"nothing here; there is {' '.join(self._routes)}")
         try:
-            return route(accept, accept_encoding)
+            return route(Request(accept, accept_encoding, query))
         except Exception as error:  # noqa: BLE001 - one wrong value must not end the other paths
             cause = f"{path} {error!r}"
             if cause != self._failed:
@@ -90,9 +103,9 @@ class Site:
         """An answer with this status code was sent."""
         self._self_metrics.request(code)
 
-    def _metrics(self, accept: str | None, accept_encoding: str | None) -> Response:
-        fmt = negotiate(accept)
-        packed = accepts_gzip(accept_encoding)
+    def _metrics(self, request: Request) -> Response:
+        fmt = negotiate(request.accept)
+        packed = accepts_gzip(request.accept_encoding)
         body = self._renderer.render(
             self._source(),
             fmt,
@@ -103,17 +116,23 @@ class Site:
         encoding = (("Content-Encoding", "gzip"),) if packed else ()
         return Response(HTTPStatus.OK, fmt.value, body, (("Vary", "Accept, Accept-Encoding"), *encoding))
 
-    def _page(self, _accept: str | None, _accept_encoding: str | None) -> Response:
+    def _page(self, _: Request) -> Response:
         body = render_page(self._source()).encode("utf-8", "replace")
         return Response(HTTPStatus.OK, "text/html; charset=utf-8", body, tuple(HEADERS.items()))
 
-    def _status(self, _accept: str | None, _accept_encoding: str | None) -> Response:
+    def _status(self, _: Request) -> Response:
         snapshot = self._source()
         if snapshot is None:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "nothing was read yet")
         return Response(HTTPStatus.OK, "application/json", msgspec.json.encode(status_document(snapshot)) + b"\n")
 
-    def _healthz(self, _accept: str | None, _accept_encoding: str | None) -> Response:
+    def _events(self, request: Request) -> Response:
+        try:
+            return Response(HTTPStatus.OK, "application/json", page_of(self._ring, request.query))
+        except ValueError as error:
+            return text(HTTPStatus.BAD_REQUEST, str(error))
+
+    def _healthz(self, _: Request) -> Response:
         turned = self._heartbeat()
         if turned is None:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, "the loop did not turn yet")
@@ -124,7 +143,7 @@ class Site:
             )
         return text(HTTPStatus.OK, "ok")
 
-    def _readyz(self, _accept: str | None, _accept_encoding: str | None) -> Response:
+    def _readyz(self, _: Request) -> Response:
         """Ready once everything was read or has failed once; a device that comes later changes nothing."""
         reason = None if self._was_ready else _not_ready(self._source())
         if reason is not None:

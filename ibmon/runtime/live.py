@@ -6,6 +6,7 @@ policy is here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -23,20 +24,24 @@ from ibmon import __version__
 from ibmon.alert.delivery import target_names
 from ibmon.config import Config
 from ibmon.configfile import ConfigError, Loaded, load
+from ibmon.controlclient import SOCKET
 from ibmon.drain import reconcile
 from ibmon.engine import Engine, Identity
 from ibmon.exporter.errors import ExporterError
+from ibmon.exporter.events import LENGTH, EventRing
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.server import Server
 from ibmon.memory import load_memory
 from ibmon.messages import (
     Abandon,
+    Answer,
     Discover,
     Drain,
     Effect,
     EffectDone,
     Event,
     Forget,
+    Log,
     Poll,
     Read,
     ReadListing,
@@ -46,9 +51,10 @@ from ibmon.messages import (
     Tick,
 )
 from ibmon.model import BlockCode, Mode
-from ibmon.ports import Scheduler, Tree
+from ibmon.ports import Scheduler, StoreError, Tree
 from ibmon.runtime import host, logs
 from ibmon.runtime.actor import Actor
+from ibmon.runtime.control import ControlServer
 from ibmon.runtime.housekeeping import Chore, Housekeeping
 from ibmon.runtime.kmsg import KernelLog
 from ibmon.runtime.notify import Notifier
@@ -121,6 +127,8 @@ class Daemon:
         self._given_scheduler = scheduler
         self._tree = tree
         self._boot = boot
+        self._events = EventRing()
+        self._control = ControlServer(self._runtime_directory / SOCKET, self._queue.put)
         self._verdict: VerdictFile | None = VerdictFile(self._runtime_directory)
 
     # ------------------------------------------------------------------------------------- start and stop
@@ -134,6 +142,7 @@ class Daemon:
             lambda: self.snapshot,
             self_metrics=self._self_metrics,
             heartbeat=lambda: self._turned,
+            events=self._events,
         )
         self.server.start()
         now = self._clock.now()
@@ -156,6 +165,8 @@ class Daemon:
         self._kernel_log = KernelLog(self._queue.put, self._clock, boot, state)
         if self._readers.live:
             self._kernel_log.start()
+        self._recall()
+        self._control.start()
         self._actor = self._start_actor()
         self._housekeeping = Housekeeping(lambda chore: self._queue.put(ChoreDue(chore)))
         log.info(
@@ -165,6 +176,12 @@ class Daemon:
                  "scheduler": config.action.scheduler, "metrics": self.server.url + "metrics"},
             )
         )  # fmt: skip
+
+    def _recall(self) -> None:
+        """Let the events that are served begin with the stored ones."""
+        if self._persistence.acts:
+            with contextlib.suppress(StoreError):  # it was told when the state was loaded
+                self._events.fill(self._persistence.store.events(LENGTH))
 
     def _start_actor(self) -> Actor | None:
         scheduler = self._given_scheduler
@@ -192,6 +209,7 @@ class Daemon:
         """
         self._notifier.send("STOPPING=1")
         self.server.close()
+        self._control.close()
         if self._actor is not None:
             self._actor.close(1.0)
         self._kernel_log.close()
@@ -242,6 +260,7 @@ class Daemon:
             self._kernel_log.committed()
             self._last_tick = time.monotonic()
             self._publish()
+            self._control.release()
         self._readers.turn()
         self._turned = time.monotonic()
         self._self_metrics.tick(self._turned - began)
@@ -252,13 +271,18 @@ class Daemon:
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         """What must be saved first, then what leaves the node, then the reads."""
-        self._persistence.commit(effects, self._clock.now())
+        now = self._clock.now()
+        self._persistence.commit(effects, now)
         reads: list[ReadListing | Discover | Read | Abandon | Forget] = []
         for effect in effects:
             if isinstance(effect, ReadListing | Discover | Read | Abandon | Forget):
                 reads.append(effect)
             elif isinstance(effect, Drain | Release):
                 self._request(effect)
+            elif isinstance(effect, Log):
+                self._events.add(now.wall, effect.level, effect.event, effect.fields)
+            elif isinstance(effect, Answer):
+                self._control.hold(effect)
         if reads:
             self._readers.carry_out(reads)
 

@@ -1,0 +1,182 @@
+"""`ibmon events`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ibmon.cli.common import Command, Settings, Trouble, as_duration, say
+
+if TYPE_CHECKING:
+    from ibmon.config import Config
+    from ibmon.eventlog import Wanted
+    from ibmon.store import EventRow
+
+    # The newest wanted events, numbered above the first and at most the second, and the number of the newest of all.
+    Source = Callable[[int, int], tuple[Sequence[EventRow], int]]
+
+_POLL: Final = 1.0  # seconds between two looks of --follow
+_TIMEOUT: Final = 5.0  # seconds for a daemon on the network to answer
+_PAGE: Final = 1000  # what a daemon gives at most at a time
+
+
+@click.command("events", cls=Command)
+@click.option("--since", metavar="DURATION", callback=as_duration, help="Only the last 2h, 30m, 1d.")
+@click.option("--rule", metavar="RULE", help="Only events of this rule.")
+@click.option("--port", metavar="PORT", help="Only events of this port, or of a device and its ports.")
+@click.option("--level", type=click.Choice(["info", "warning", "error"]), help="Only this level and above.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="The newest N.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until interrupted.")
+@click.option("--url", metavar="URL", help="Ask a daemon over HTTP for its newest thousand: http://gpu-17:19315")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_obj
+def command(
+    settings: Settings,
+    since: float | None,
+    rule: str | None,
+    port: str | None,
+    level: str | None,
+    limit: int,
+    follow: bool,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Show what has happened on this node, oldest first, in local time.
+
+    From the daemon's history, whether it runs or not; who may not read that is answered by the running daemon.
+    """
+    from ibmon.eventlog import Wanted
+
+    wanted = Wanted(None if since is None else time.time() - since, rule, port, level)
+    source = _api(_target(url), wanted) if url else _here(settings.load().config, wanted)
+    show = _as_json if as_json else _as_line
+    rows, last = source(0, limit + 1)
+    for row in rows[-limit:]:
+        click.echo(show(row))
+    _remark(rows, limit, rule)
+    while follow:
+        time.sleep(_POLL)
+        rows, last = source(last, _PAGE)
+        for row in rows:
+            click.echo(show(row))
+
+
+def _remark(rows: Sequence[EventRow], limit: int, rule: str | None) -> None:
+    if len(rows) > limit:
+        say(f"older events are left out; --limit shows more than {limit}")
+    if rows:
+        return
+    from ibmon.health.rules import RULE_BY_ID
+
+    unknown = rule is not None and rule not in RULE_BY_ID
+    say(f"no event of {rule}; there is no such rule now" if unknown else "no such event")
+
+
+def _here(config: Config, wanted: Wanted) -> Source:
+    """This node's history: its file, or where that cannot be read the daemon that keeps it."""
+    from ibmon.eventlog import EventLogError
+    from ibmon.store import FILE_NAME
+
+    path = Path(config.state.directory) / FILE_NAME
+    source = _file(path, wanted)
+    try:
+        source(0, 1)
+    except EventLogError as error:
+        return _daemon_here(config, wanted, str(error))
+    return source
+
+
+def _file(path: Path, wanted: Wanted) -> Source:
+    from ibmon.eventlog import last_number, read_events
+
+    def read(after: int, limit: int) -> tuple[Sequence[EventRow], int]:
+        last = last_number(path)
+        if last < after:  # the file was set aside, and its numbers began anew
+            after = 0
+        return [row for row in read_events(path, wanted, after=after, limit=limit) if row.seq <= last], last
+
+    return read
+
+
+def _daemon_here(config: Config, wanted: Wanted, why: str) -> Source:
+    """The daemon at the configured address; Trouble with both causes where it does not answer either."""
+    from ibmon.exporter.address import parse_listen
+
+    host, port = parse_listen(config.exporter.listen)
+    if config.exporter.tls_cert or not port:
+        raise Trouble(f"{why}; --url asks a daemon instead")
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what stands there
+    source = _api(f"http://{f'[{host}]' if ':' in host else host}:{port}/api/v1/events", wanted)
+    try:
+        source(0, 1)
+    except Trouble as error:
+        raise Trouble(f"{why}; and {error.format_message()}") from error
+    return source
+
+
+def _target(url: str) -> str:
+    from ibmon.configvalues import url as checked
+
+    try:
+        target = checked(url).rstrip("/")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--url") from error
+    return target if target.endswith("/api/v1/events") else f"{target}/api/v1/events"
+
+
+def _api(target: str, wanted: Wanted) -> Source:
+    def read(after: int, limit: int) -> tuple[Sequence[EventRow], int]:
+        rows, last = _asked(f"{target}?since={after}&limit={_PAGE}" if after else f"{target}?limit={_PAGE}")
+        return [row for row in rows if wanted.takes(row)][-limit:], last
+
+    return read
+
+
+def _asked(url: str) -> tuple[list[EventRow], int]:
+    import urllib3
+
+    from ibmon.store import EventRow
+
+    try:
+        answer = urllib3.request("GET", url, timeout=_TIMEOUT, retries=False)
+    except urllib3.exceptions.HTTPError as error:
+        raise Trouble(f"{url.partition('?')[0]} does not answer: {_cause(error)}") from error
+    if answer.status != 200:
+        raise Trouble(f"{url.partition('?')[0]} answers {answer.status} {answer.reason}")
+    try:
+        document = json.loads(answer.data)
+        return [EventRow(**row) for row in document["events"]], int(document["next"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Trouble(f"{url.partition('?')[0]} gives no events; is that an ibmon?") from error
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _as_line(row: EventRow) -> str:
+    from ibmon.runtime.logs import value
+
+    fields = " ".join(f"{name}={value(item)}" for name, item in row.fields.items())
+    return f"{_local(row.at)}  {row.level:<7}  {row.event:<16} {fields}".rstrip()
+
+
+def _as_json(row: EventRow) -> str:
+    fields: dict[str, Any] = {**row._asdict(), "time": _rfc3339(row.at)}
+    return json.dumps({name: fields[name] for name in ("seq", "at", "time", "level", "event", "fields")})
+
+
+def _local(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _rfc3339(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
