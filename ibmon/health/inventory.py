@@ -126,13 +126,14 @@ def take(config: Config, devices: Mapping[str, Device], learned: Mapping[str, Le
     A port never seen ACTIVE and not declared is not expected, so not a fault.
     """
     guessed = guess_roles(devices.values())
+    slots_of = _slots(devices.values(), learned)
     inventory: dict[PortId, Expected] = {}
     for device in devices.values():
         for port in device.ports:
-            slot = device.slot(port.id.port)
+            slot = slots_of[port.id]
             known = learned.get(slot)
             entry = next((e for e in config.port if matches(e, device, port)), None)
-            row = _present(config, entry, device, port, known)
+            row = _present(config, entry, device, port, slot, known)
             if entry is None and config.inventory.mode == "learn":
                 role = guessed[port.id]
                 seen = known is not None and known.active
@@ -161,7 +162,25 @@ def _trusted(config: Config, entry: PortConfig | None, known: Learned | None) ->
     return entry is not None or config.inventory.trust == "learned" or (known is not None and known.accepted)
 
 
-def _present(config: Config, entry: PortConfig | None, device: Device, port: Port, known: Learned | None) -> Expected:
+def _slots(devices: Iterable[Device], learned: Mapping[str, Learned]) -> dict[PortId, str]:
+    """The slot of every port that is there.
+
+    Without a PCI address a slot is called by a name. Where nothing is known of the name, and the card's GUID is known
+    of a slot whose name is not there any more, it is that slot under another name.
+    """
+    ports = [(device, port.id, device.slot(port.id.port)) for device in devices for port in device.ports]
+    free = learned.keys() - {slot for _, _, slot in ports}
+    by_card = {(learned[slot].card, slot.rpartition("/")[2]): slot for slot in free if ":" not in slot}
+    slots: dict[PortId, str] = {}
+    for device, port, slot in ports:
+        renamed = device.pci is None and device.node_guid and slot not in learned
+        slots[port] = by_card.pop((device.node_guid or "", str(port.port)), slot) if renamed else slot
+    return slots
+
+
+def _present(
+    config: Config, entry: PortConfig | None, device: Device, port: Port, slot: str, known: Learned | None
+) -> Expected:
     """The inventory's row for a port that is there; a role the configuration does not give is guessed by the caller."""
     ever_active = known is not None and known.active
     if entry is not None:
@@ -172,7 +191,7 @@ def _present(config: Config, entry: PortConfig | None, device: Device, port: Por
         expected = False
     return Expected(
         id=port.id,
-        slot=device.slot(port.id.port),
+        slot=slot,
         role=role,
         expected=expected,
         declared=entry is not None,

@@ -198,6 +198,36 @@ def test_a_rename_keeps_the_slot():
     assert expected("", after, learned=learned) == ["ibp94s0/1"]
 
 
+GUID = "0011:2233:4455:6603"
+
+
+def with_card(name, guid=GUID, **more):
+    return Learned(name, COMPUTE, active=True, best_rate=400 * GBPS, card=guid, **more)
+
+
+def test_without_a_pci_address_a_card_is_known_by_its_guid():
+    rows = inventory("", device("ibp94s0", guid=GUID), learned={"mlx5_3/1": with_card("mlx5_3/1")})
+
+    assert {name: (row.slot, row.expected) for name, row in rows.items()} == {"ibp94s0/1": ("mlx5_3/1", True)}
+
+
+@pytest.mark.parametrize(
+    ("present", "learned"),
+    [
+        ([device("ibp94s0", guid="0:0:0:9")], {"mlx5_3/1": with_card("mlx5_3/1")}),  # another card
+        ([device("ibp94s0")], {"mlx5_3/1": with_card("mlx5_3/1", "")}),  # no GUID to know it by
+        ([device("ibp94s0", guid=GUID)], {"mlx5_3/2": with_card("mlx5_3/2")}),  # another port of it
+        ([device("ibp94s0", guid=GUID), device("mlx5_3", guid=GUID)], {"mlx5_3/1": with_card("mlx5_3/1")}),  # both
+        ([device("ibp94s0", guid=GUID, pci="0000:5e:00.0")], {"mlx5_3/1": with_card("mlx5_3/1")}),  # it has a slot
+    ],
+)
+def test_what_may_be_another_port_has_a_slot_of_its_own(present, learned):
+    rows = inventory("", *present, learned=learned)
+
+    assert rows["ibp94s0/1"].slot == present[0].slot(1)
+    assert len({row.slot for row in rows.values()}) == len(rows)
+
+
 def test_a_port_that_is_declared_by_its_old_name_is_the_one_in_its_slot():
     card = device("ibp94s0", pci="0000:5e:00.0")
     rows = inventory(DECLARED + entry("mlx5_3/1", rate=400, rail=3), card, learned={card.slot(1): seen("mlx5_3/1")})
