@@ -15,11 +15,15 @@ from ibmon.ports import Tree
 from ibmon.recording import Frame
 
 # Paths as a reader names them; `*` is any one name. A link on the way is recorded and followed, one at the end only
-# recorded. No pkeys (a firmware command each), no netdev file that takes the rtnl lock (kernel: net/core/net-sysfs.c).
+# recorded. No netdev file that takes the rtnl lock (kernel: net/core/net-sysfs.c).
 _DEVICE = ("node_guid", "sys_image_guid", "node_type", "node_desc", "fw_ver", "hca_type", "board_id", "parent")
-_PORT = ("state", "phys_state", "rate", "link_layer", "lid", "sm_lid", "cap_mask", "gids/0", "gid_attrs/types/0")
+_PORT = (
+    *("state", "phys_state", "rate", "link_layer", "lid", "sm_lid", "cap_mask"),
+    *("gids/0", "pkeys/0", "gid_attrs/types/0"),
+)
 _LINK = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
 _FUNCTION = ("vendor", "device", "class", "numa_node", "sriov_numvfs", "uevent", "driver", *_LINK)
+_SENSORS = ("name", *(f"temp{number}_{what}" for number in range(1, 6) for what in ("label", "input")))
 _NETDEV = (
     "operstate",
     "carrier_changes",
@@ -38,6 +42,7 @@ PATTERNS: tuple[str, ...] = (
     *(f"class/infiniband/*/ports/*/{name}/*" for name in ("counters", "counters_ext", "hw_counters")),
     *(f"class/infiniband/*/device/{name}" for name in _FUNCTION),
     *(f"class/infiniband/*/device/physfn/{name}" for name in _LINK),
+    *(f"class/infiniband/*/device/hwmon/*/{name}" for name in _SENSORS),
     *(f"class/infiniband/*/device/net/*/{name}" for name in ("dev_port", "ifindex")),
     "class/infiniband/*/device/infiniband_verbs/*/ibdev",
     "class/infiniband/*/device/../max_link_speed",

@@ -48,7 +48,7 @@ class Tier(IntEnum):
 class Level(str, Enum):
     """Where in the device's directory a column's file lies."""
 
-    ATTR = "attr"  # ports/N/{state,phys_state,rate}; `width` is the second number of `rate`
+    ATTR = "attr"  # ports/N/{state,phys_state,rate,gids/0,pkeys/0}; `width` is the second number of `rate`
     COUNTERS = "counters"  # ports/N/counters
     COUNTERS_EXT = "counters_ext"  # ports/N/counters_ext of old out-of-tree stacks
     HW = "hw"  # ports/N/hw_counters
@@ -56,6 +56,7 @@ class Level(str, Enum):
     NET = "net"  # carrier counters of the port's netdev
     PHY = "phy"  # ethtool statistics of the port's netdev
     PCI = "pci"  # current link of the PCI function
+    HWMON = "hwmon"  # temperatures of the modules in the device's cages, by label
 
 
 class Column(NamedTuple):
@@ -171,7 +172,8 @@ class Reading(msgspec.Struct, frozen=True):
     """What one pass over some columns of one device gave.
 
     `values[i]` belongs to layout column `columns[i]`: an integer in the unit of the kernel's file, except `rate`
-    (bytes per second), `width` (lanes) and PCI speed (transfers per second); None where nothing was read.
+    (bytes per second), `width` (lanes), PCI speed (transfers per second) and `gid0` (1 if set, 0 if all zero). It is
+    None where nothing was read.
     `errnos` holds, by column, why (ENODATA: the kernel printed words for "no such counter"; EBADMSG: no number).
     `words` holds the speed word of a `rate` (``NDR``), by column.
     """

@@ -88,6 +88,12 @@ PCIE_WIDTH_MAX = Family(
     "Width that both ends of the PCIe link can do: the lower max_link_width of the function and its slot.",
     ("device",),
 )
+MODULE_TEMPERATURE = Family(
+    "ibmon_module_temperature_celsius",
+    _GAUGE,
+    "Temperature of the cable or transceiver module in a cage, by the label of the driver's sensor (module0).",
+    ("device", "sensor"),
+)
 
 # ---------------------------------------------------------------------------------------------- ports
 PORT_INFO = Family(
@@ -227,6 +233,8 @@ CATALOG_LEVEL: Final[dict[Level, catalog.Level]] = {
 @lru_cache(maxsize=4096)
 def column_family(level: Level, name: str, driver: str | None = None) -> Family | None:
     """The family that publishes a column, or None where none does (a column that only rules look at)."""
+    if level is Level.HWMON:
+        return MODULE_TEMPERATURE
     if level not in CATALOG_LEVEL:
         return ATTRIBUTE_FAMILIES.get((level, name))
     where = CATALOG_LEVEL[level]

@@ -77,7 +77,7 @@ does not wrap at 2^64 bytes, and rates are exact. One device or file that cannot
 _HEAD: Final = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n"
 _SECTIONS: Final = (
     ("Node", ("ibmon_up", "ibmon_build_", "ibmon_node_", "ibmon_config_", "ibmon_devices_")),
-    ("Devices", ("ibmon_device_", "ibmon_read_", "ibmon_sample_", "ibmon_pcie_")),
+    ("Devices", ("ibmon_device_", "ibmon_read_", "ibmon_sample_", "ibmon_pcie_", "ibmon_module_")),
     ("Ports", ("ibmon_port_", "ibmon_flap_")),
     ("Findings and drain", ("ibmon_finding", "ibmon_rule_", "ibmon_drain_", "ibmon_action")),
 )

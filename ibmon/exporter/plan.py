@@ -107,7 +107,7 @@ class Planner:
             clashed = False
             for family, factor in self._families(device, columns[i]):
                 ours = columns[i].level in CATALOG_LEVEL
-                text = _text(family, device.name, columns[i].port)
+                text = _text(family, device.name, columns[i])
                 same = kinds.setdefault(family.base, family).kind is family.kind
                 if text in taken or not same or (ours and family.base in _RESERVED):
                     clashed = True
@@ -137,8 +137,9 @@ def counter_label(column: Column) -> str:
     return f"{column.level.value}_{column.name}"
 
 
-def _text(family: Family, device: str, port: int) -> str:
-    return family.series(device, str(port)) if "port" in family.labels else family.series(device)
+def _text(family: Family, device: str, column: Column) -> str:
+    values = {"device": device, "port": str(column.port), "sensor": column.name}
+    return family.series(*(values[label] for label in family.labels))
 
 
 def _path(column: Column) -> bytes:
@@ -147,6 +148,8 @@ def _path(column: Column) -> bytes:
 
 
 def _divisor(column: Column) -> int:
+    if column.level is Level.HWMON:
+        return 1000
     if (column.level, column.name) in ATTRIBUTE_FAMILIES or column.level not in CATALOG_LEVEL:
         return 1
     return catalog.divisor(CATALOG_LEVEL[column.level], column.name)

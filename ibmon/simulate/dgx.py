@@ -50,7 +50,11 @@ def dgx(*, vfs: int = 0, plain: bool = False) -> Tree:
     """
     tree = Tree(dirs=("class/infiniband", "class/net"))
     for seed, (name, bus) in enumerate(zip(COMPUTE, _COMPUTE_BUSES, strict=True)):
-        pci = replace(_pci(bus), virtfns=tuple(f"0000:{bus:02x}:00.{number + 1}" for number in range(vfs)))
+        pci = replace(
+            _pci(bus),
+            modules=(41_000 + 500 * seed,),
+            virtfns=tuple(f"0000:{bus:02x}:00.{number + 1}" for number in range(vfs)),
+        )
         tree |= device(name, ports=(_port(seed, netdev=f"ibp{bus}s0"),), pci=pci, index=seed, plain=plain)
     for seed, (name, bus) in enumerate(zip(STORAGE, _DUAL_BUSES, strict=True), start=8):
         port = _port(seed, rate="200 Gb/sec (4X HDR)", netdev=f"ibp{bus}s0f0")

@@ -59,6 +59,7 @@ class Pci:
     device: str = "0x1021"
     class_code: str = "0x020700"
     driver: str | None = "mlx5_core"
+    modules: tuple[int, ...] = ()  # temperatures of the modules in its cages, in thousandths of a degree Celsius
     physfn: str | None = None
     virtfns: tuple[str, ...] = ()
 
@@ -207,7 +208,19 @@ def function(pci: Pci) -> Tree:
         f"devices/{pci.above}/max_link_speed": f"{pci.slot_speed}\n",
         f"devices/{pci.above}/max_link_width": f"{pci.slot_width}\n",
     }
-    return Tree(slot | {f"{pci.path}/{file}": text for file, text in _function_files(pci).items()}, links)
+    files = _function_files(pci) | _sensors(pci)
+    return Tree(slot | {f"{pci.path}/{file}": text for file, text in files.items()}, links)
+
+
+def _sensors(pci: Pci) -> dict[str, str]:
+    """The driver's sensor chip: the card itself first, then each module (mlx5/core/hwmon.c)."""
+    if not pci.modules:
+        return {}
+    files = {"name": "mlx5", "temp1_label": "asic", "temp1_input": "56000"}
+    for number, temperature in enumerate(pci.modules):
+        files |= {f"temp{number + 2}_label": f"module{number}", f"temp{number + 2}_input": str(temperature)}
+    chip = f"hwmon/hwmon{zlib.crc32(pci.address.encode()) % 100}"
+    return {f"{chip}/{file}": f"{text}\n" for file, text in files.items()}
 
 
 def _function_files(pci: Pci) -> dict[str, str]:
@@ -229,7 +242,7 @@ def _function_files(pci: Pci) -> dict[str, str]:
 def _plain_function(path: str, pci: Pci | None) -> Tree:
     if pci is None:
         return Tree()
-    return Tree({f"{path}/{file}": text for file, text in _function_files(pci).items()})
+    return Tree({f"{path}/{file}": text for file, text in (_function_files(pci) | _sensors(pci)).items()})
 
 
 def _port(port: Port, guid: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ibmon.model import Column, Device, Level, Port, Tier
 from ibmon.ports import Tree
-from ibmon.sysfs import catalog, netdevs, pci
+from ibmon.sysfs import catalog, hwmon, netdevs, pci
 from ibmon.sysfs.attributes import CLASS, names
 from ibmon.sysfs.danger import Skip
 
@@ -37,6 +37,7 @@ HW_FIRST: Final = ("rx_write_requests", "vport_rx_write_requests")
 _LIFESPAN: Final = "lifespan"
 _PCI_LINK: Final = ("current_link_speed", "current_link_width")
 _STATE_FILES: Final = ("state", "phys_state", "rate")
+_PLACES: Final = {"width": "rate", "gid0": "gids/0", "pkey0": "pkeys/0"}
 _PORT_DIRECTORY: Final = {
     Level.ATTR: "",
     Level.COUNTERS: "/counters",
@@ -85,6 +86,7 @@ def _columns(tree: Tree, parts: Parts) -> Iterator[Column]:
         number = port.id.port
         base = f"{CLASS}/{parts.device}/ports/{number}"
         yield from _attributes(tree, base, number)
+        yield from _tables(tree, base, port)
         if not parts.skip.port_hw:
             yield from _hw(tree, f"{base}/hw_counters", number, Level.HW)
         for name in names(tree, f"{base}/counters"):
@@ -100,6 +102,7 @@ def _columns(tree: Tree, parts: Parts) -> Iterator[Column]:
     if parts.location is not None and parts.location.directory is not None:
         present = names(tree, pci.physical(tree, parts.location.directory))
         yield from (Column(0, Level.PCI, name, Tier.SLOW) for name in _PCI_LINK if name in present)
+    yield from (Column(0, Level.HWMON, label, Tier.SLOW) for label in hwmon.modules(tree, parts.device))
 
 
 def _attributes(tree: Tree, base: str, port: int) -> Iterator[Column]:
@@ -117,6 +120,14 @@ def _attributes(tree: Tree, base: str, port: int) -> Iterator[Column]:
     if "rate" in present:
         yield Column(port, Level.ATTR, "rate", Tier.SLOW)
         yield Column(port, Level.ATTR, "width", Tier.SLOW)
+
+
+def _tables(tree: Tree, base: str, port: Port) -> Iterator[Column]:
+    """The first entries of the port's tables: that of the GIDs, out of a cache, and that of the P_Keys, a command."""
+    if port.link_layer == "Ethernet" and tree.exists(f"{base}/gids/0"):
+        yield Column(port.id.port, Level.ATTR, "gid0", Tier.COUNTER)
+    if port.link_layer == "InfiniBand" and tree.exists(f"{base}/pkeys/0"):
+        yield Column(port.id.port, Level.ATTR, "pkey0", Tier.SLOW)
 
 
 def _hw(tree: Tree, directory: str, port: int, level: Level) -> Iterator[Column]:
@@ -145,7 +156,12 @@ def paths(tree: Tree, device: Device) -> tuple[str | None, ...]:
     """Where in the tree each column's file lies; None for ethtool statistics and for what has no place any more."""
     location = pci.locate(tree, device.name) if device.pci is not None else None
     link = None if location is None or location.directory is None else pci.physical(tree, location.directory)
-    return tuple(_path(device, column, link) for column in device.layout.columns)
+    warm = any(column.level is Level.HWMON for column in device.layout.columns)
+    modules = hwmon.modules(tree, device.name) if warm else {}
+    return tuple(
+        modules.get(column.name) if column.level is Level.HWMON else _path(device, column, link)
+        for column in device.layout.columns
+    )
 
 
 def _path(device: Device, column: Column, pci_directory: str | None) -> str | None:
@@ -162,7 +178,7 @@ def _path(device: Device, column: Column, pci_directory: str | None) -> str | No
         directory = None
     else:
         directory = f"{base}/ports/{column.port}{_PORT_DIRECTORY[column.level]}"
-    name = "rate" if (column.level, column.name) == (Level.ATTR, "width") else column.name
+    name = _PLACES.get(column.name, column.name) if column.level is Level.ATTR else column.name
     return None if directory is None else f"{directory}/{name}"
 
 

@@ -28,6 +28,9 @@ _ENUMERATED: Final = re.compile(rb"(\d{1,9})(?::.*)?", re.DOTALL)
 # drivers/pci/pci-sysfs.c; kernels before 5.9 left out "PCIe".
 _PCI_SPEED: Final = re.compile(rb"(\d{1,6})(?:\.(\d{1,3}))? GT/s(?: PCIe)?")
 _GUID: Final = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
+_GID: Final = re.compile(rb"[0-9a-f]{4}(?::[0-9a-f]{4}){7}", re.IGNORECASE)  # core/sysfs.c:_show_port_gid_attr, %pI6
+_PKEY: Final = re.compile(rb"0x[0-9a-f]{1,4}", re.IGNORECASE)  # core/sysfs.c:show_port_pkey, 0x%04x
+_MILLI: Final = re.compile(rb"-?\d{1,7}")
 _NETDEV: Final = re.compile(r"[^/\s:]{1,15}")  # net/core/dev.c:dev_valid_name
 
 
@@ -153,6 +156,38 @@ def pci_width(raw: bytes) -> int:
     return lanes
 
 
+def gid_is_set(raw: bytes) -> int:
+    """1 where a GID has any bit set, 0 for an entry of the table that is empty.
+
+    Raises:
+        ParseError: for anything but eight groups of four hexadecimal digits.
+    """
+    text = raw.strip()
+    if _GID.fullmatch(text) is None:
+        raise _refuse(raw)
+    return int(bool(text.strip(b"0:")))
+
+
+def pkey(raw: bytes) -> int:
+    """The number of a P_Key, membership bit (0x8000) and all. Raises ParseError for any other shape."""
+    text = raw.strip()
+    if _PKEY.fullmatch(text) is None:
+        raise _refuse(raw)
+    return int(text, 16)
+
+
+def temperature(raw: bytes) -> int:
+    """A temperature in thousandths of a degree Celsius (Documentation/hwmon/sysfs-interface).
+
+    Raises:
+        ParseError: for anything but a number of at most seven digits.
+    """
+    text = raw.strip()
+    if _MILLI.fullmatch(text) is None:
+        raise _refuse(raw)
+    return int(text)
+
+
 def numa_node(raw: bytes) -> int | None:
     """NUMA node of a PCI function; None for the kernel's -1 and for anything that is no number."""
     text = raw.strip()
@@ -192,6 +227,8 @@ _ATTRIBUTES: Final[dict[tuple[Level, str], Callable[[bytes], int]]] = {
     (Level.ATTR, "phys_state"): physical_state,
     (Level.ATTR, "rate"): rate_value,
     (Level.ATTR, "width"): rate_width,
+    (Level.ATTR, "gid0"): gid_is_set,
+    (Level.ATTR, "pkey0"): pkey,
     (Level.PCI, "current_link_speed"): pci_speed,
     (Level.PCI, "current_link_width"): pci_width,
 }
@@ -199,4 +236,6 @@ _ATTRIBUTES: Final[dict[tuple[Level, str], Callable[[bytes], int]]] = {
 
 def decoder(column: Column) -> Callable[[bytes], int]:
     """The function that turns the content of a column's file into its value; it raises ParseError."""
+    if column.level is Level.HWMON:
+        return temperature
     return _ATTRIBUTES.get((column.level, column.name), number)

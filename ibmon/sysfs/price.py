@@ -21,6 +21,8 @@ _QUERY_ETHERNET: Final = 2  # PTYS, NIC vport context: main.c:mlx5_query_port_ro
 _COUNTER: Final = 1  # vport counter or PPCNT: mad.c:process_pma_cmd
 _HW_SET: Final = 3  # Q counters, PPCNT, congestion statistics: counters.c:mlx5_ib_get_hw_stats
 _FREE: Final = {"lifespan"}
+_TABLES: Final = {"gid0": 0, "pkey0": 1}  # a cache, and core/sysfs.c:show_port_pkey
+_MODULE: Final = 1  # MTMP: mlx5/core/hwmon.c
 
 
 def commands(device: Device, indexes: Iterable[int]) -> int:
@@ -35,7 +37,9 @@ def commands(device: Device, indexes: Iterable[int]) -> int:
     total = 0
     for index in indexes:
         column = device.layout.columns[index]
-        if column.level is Level.ATTR:
+        if column.level is Level.ATTR and column.name in _TABLES:
+            total += _TABLES[column.name]
+        elif column.level is Level.ATTR:
             file = (column.port, "rate" if column.name == "width" else column.name)
             if file not in asked:
                 asked.add(file)
@@ -44,6 +48,8 @@ def commands(device: Device, indexes: Iterable[int]) -> int:
             total += _COUNTER
         elif column.level in {Level.HW, Level.DEVICE_HW}:
             total += _hw(column, armed)
+        elif column.level is Level.HWMON:
+            total += _MODULE
     return total
 
 

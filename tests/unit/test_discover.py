@@ -179,6 +179,73 @@ def test_default_intervals_stay_within_the_firmwares_budget():
     assert price.LIMIT_PER_MINUTE >= 139
 
 
+def test_tables_and_modules_stay_within_the_firmwares_budget_too():
+    tables = mlx5(gids__0="fe80::\n", pkeys__0="0xffff\n")
+    device = found(Frame(t=0, files={**tables, **sensors(module0=41_000, module1=42_000)}))
+    assert price.per_minute(device, SamplingConfig()) == 139 + 1 + 2
+    assert price.LIMIT_PER_MINUTE >= 142
+
+
+def sensors(chip="class/infiniband/mlx5_0/device/hwmon/hwmon3", name="mlx5", **temperatures):
+    """A sensor chip of a device: that of the card, and others by label."""
+    files = {f"{chip}/name": f"{name}\n", f"{chip}/temp1_label": "asic\n", f"{chip}/temp1_input": "60000\n"}
+    for number, (label, value) in enumerate(temperatures.items(), 2):
+        files |= {f"{chip}/temp{number}_label": f"{label}\n", f"{chip}/temp{number}_input": f"{value}\n"}
+    return files
+
+
+def read_all(frame):
+    """Values of a device by level and name, and their tiers."""
+    tree = virtual(frame)
+    device = discover(tree, "mlx5_0", 1)
+    columns = device.layout.columns
+    reading = TreeReader(tree, StillClock()).read(device, tuple(range(len(columns))))
+    return {(c.level, c.name): (v, c.tier) for c, v in zip(columns, reading.values, strict=True)}
+
+
+def test_modules_are_read_by_their_label_and_the_card_itself_is_not():
+    values = read_all(Frame(t=0, files={**port_files("mlx5_0"), **sensors(module1=-1000, sensor4=9, module0=41_125)}))
+    warm = {name: found for (level, name), found in values.items() if level is Level.HWMON}
+    assert warm == {"module0": (41_125, Tier.SLOW), "module1": (-1000, Tier.SLOW)}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        sensors(name="nvme", module0=1),
+        {"class/infiniband/mlx5_0/device/hwmon/hwmon0/temp2_label": "module0\n"},
+        sensors(module0=1) | {"class/infiniband/mlx5_0/device/hwmon/hwmon3/temp2_label": "\n"},
+        sensors(module0=1) | {"class/infiniband/mlx5_0/device/hwmon/hwmon3/temp2_label": "module../../x\n"},
+    ],
+)
+def test_what_is_no_module_of_the_driver_has_no_column(odd):
+    values = read_all(Frame(t=0, files={**port_files("mlx5_0"), **odd}))
+    assert not [name for level, name in values if level is Level.HWMON]
+
+
+def test_a_module_without_a_reading_is_not_known():
+    files = {**port_files("mlx5_0"), **sensors(module0=1)}
+    del files["class/infiniband/mlx5_0/device/hwmon/hwmon3/temp2_input"]
+    assert read_all(Frame(t=0, files=files))[Level.HWMON, "module0"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        ("Ethernet", {"gid0": (1, Tier.COUNTER)}),
+        ("InfiniBand", {"pkey0": (0x7FFF, Tier.SLOW)}),
+        ("Unknown", {}),
+        (None, {}),
+    ],
+)
+def test_the_first_gid_matters_on_ethernet_and_the_first_pkey_on_infiniband(layer, expected):
+    tables = {"gids__0": "fe80:0000:0000:0000:a088:c203:00a0:0001\n", "pkeys__0": "0x7fff\n"}
+    layer = None if layer is None else f"{layer}\n"
+    values = read_all(Frame(t=0, files=port_files("mlx5_0", link_layer=layer, **tables)))
+    assert {name: value for (_, name), value in values.items() if name in {"gid0", "pkey0"}} == expected
+
+
 def test_a_set_that_is_not_armed_costs_for_every_file():
     unarmed = mlx5()
     del unarmed["class/infiniband/mlx5_0/ports/1/hw_counters/rx_write_requests"]

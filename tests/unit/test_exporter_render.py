@@ -173,6 +173,15 @@ def test_resets_name_the_file_and_the_directory_other_than_counters():
     assert found["ibmon_port_counter_resets_total", "device=mlx5_0", "port=1", "counter=hw_out_of_sequence"] == 2
 
 
+def test_modules_are_told_in_degrees_by_their_sensor_and_tables_of_a_port_not_at_all():
+    warm = {(0, Level.HWMON, "module0"): 41_125, (0, Level.HWMON, "module1"): -1_000, (0, Level.HWMON, "module2"): None}
+    tables = {(1, Level.ATTR, "gid0"): 1, (1, Level.ATTR, "pkey0"): 0xFFFF}
+    found = samples(snapshot([device_view("a", {**port_values(), **warm, **tables})]))
+    told = {key[1:]: value for key, value in found.items() if key[0] == "ibmon_module_temperature_celsius"}
+    assert told == {("device=a", "sensor=module0"): 41.125, ("device=a", "sensor=module1"): -1.0}
+    assert not [key for key in found if "gid" in key[0] or "pkey" in key[0]]
+
+
 # ---------------------------------------------------------------------------------------------- odd devices
 
 

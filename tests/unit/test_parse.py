@@ -270,11 +270,82 @@ def test_attributes_take_any_text(words):
         meaning(words.encode())
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"fe80:0000:0000:0000:a088:c203:00a0:1a2b\n", 1),
+        (b"0000:0000:0000:0000:0000:ffff:0a00:0001\n", 1),
+        (b"0000:0000:0000:0000:0000:0000:0000:0001\n", 1),
+        (b"0000:0000:0000:0000:0000:0000:0000:0000\n", 0),
+        (b"", None),
+        (b"\n", None),
+        (b"::1\n", None),
+        (b"0000:0000:0000:0000:0000:0000:0000\n", None),
+        (b"0\n", None),
+        (b"gggg:0000:0000:0000:0000:0000:0000:0000\n", None),
+    ],
+)
+def test_a_gid_is_set_or_all_zero_or_not_known(raw, expected):
+    assert outcome(parse.gid_is_set, raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"0xffff\n", 0xFFFF),
+        (b"0x7FFF\n", 0x7FFF),
+        (b"0x0000\n", 0),
+        (b"0x8001", 0x8001),
+        (b"", None),
+        (b"65535\n", None),
+        (b"0x\n", None),
+        (b"0x10000\n", None),
+        (b"-0x1\n", None),
+    ],
+)
+def test_a_pkey_is_its_number_or_not_known(raw, expected):
+    assert outcome(parse.pkey, raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"41125\n", 41125),
+        (b"0\n", 0),
+        (b"-5000\n", -5000),
+        (b"", None),
+        (b"N/A\n", None),
+        (b"41.1\n", None),
+        (b"99999999\n", None),
+    ],
+)
+def test_a_temperature_is_in_thousandths_of_a_degree_or_not_known(raw, expected):
+    assert outcome(parse.temperature, raw) == expected
+
+
+def outcome(meaning, raw):
+    """What a text means, None where it is refused."""
+    try:
+        return meaning(raw)
+    except parse.ParseError:
+        return None
+
+
+@given(st.binary(max_size=60))
+def test_no_text_makes_a_gid_a_pkey_or_a_temperature_raise_anything_else(raw):
+    for meaning in (parse.gid_is_set, parse.pkey, parse.temperature):
+        outcome(meaning, raw)
+
+
 def test_a_column_knows_how_its_file_reads():
     columns = {
         (Level.ATTR, "state"): parse.state,
         (Level.ATTR, "rate"): parse.rate_value,
         (Level.ATTR, "width"): parse.rate_width,
+        (Level.ATTR, "gid0"): parse.gid_is_set,
+        (Level.ATTR, "pkey0"): parse.pkey,
+        (Level.HWMON, "module0"): parse.temperature,
+        (Level.HWMON, "rate"): parse.temperature,
         (Level.PCI, "current_link_speed"): parse.pci_speed,
         (Level.COUNTERS, "rate"): parse.number,
         (Level.HW, "state"): parse.number,

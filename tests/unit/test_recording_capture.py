@@ -64,9 +64,15 @@ def test_values_links_and_neighbours_are_captured():
 
 
 def test_files_that_cost_or_are_not_read_are_not_captured():
-    assert not [path for path in PATTERNS if "pkeys" in path or path.endswith(("/speed", "/carrier"))]
+    assert not [path for path in PATTERNS if "pkeys/*" in path or path.endswith(("/speed", "/carrier"))]
     found = capture(tree_of(dgx()))
-    assert not [path for path in found.files if path.endswith(("sm_sl", "pkeys/0", "lid_mask_count"))]
+    assert not [path for path in found.files if path.endswith(("sm_sl", "pkeys/1", "lid_mask_count"))]
+
+
+def test_what_rules_look_at_beside_counters_is_captured():
+    found = capture(tree_of(dgx())).files
+    for end in ("gids/0", "pkeys/0", "temp2_label", "temp2_input", "/name"):
+        assert any(path.endswith(end) for path in found), end
 
 
 def test_netdevs_and_functions_of_others_are_left_out():

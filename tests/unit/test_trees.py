@@ -36,6 +36,9 @@ RATE = {  # what the kernel prints for lanes and speed in these trees, in bytes 
 }
 
 
+TABLES = {"gids": ("Ethernet", "gid0"), "pkeys": ("InfiniBand", "pkey0")}
+
+
 def devices_of(tree):
     names = list_devices(tree, ["*"], [], Now(0, 0)).names
     return [discover(tree, name, 1) for name in names]
@@ -54,7 +57,7 @@ def written(one, device):
     """What the text of a frame says of a device: its files by port, directory and name, found with regexes alone."""
     target = one.links.get(f"class/infiniband/{device}", "")
     base = re.sub(r"^(\.\./)+", "", target) or f"class/infiniband/{device}"
-    pattern = re.compile(re.escape(base) + r"/ports/(\d+)/(?:(counters|counters_ext|hw_counters)/)?([^/]+)")
+    pattern = re.compile(re.escape(base) + r"/ports/(\d+)/(?:(counters|counters_ext|hw_counters|gids|pkeys)/)?([^/]+)")
     for path, content in one.files.items():
         match = pattern.fullmatch(path)
         if match:
@@ -68,7 +71,17 @@ def written(one, device):
 def expected(one, device):
     """Values and errnos of a device by the text of a frame."""
     values, errnos = {}, {}
-    for port, directory, name, content in written(one, device):
+    files = list(written(one, device))
+    layers = {
+        port: content.strip() for port, directory, name, content in files if (directory, name) == (None, "link_layer")
+    }
+    for port, directory, name, content in files:
+        if directory in TABLES:
+            layer, key = TABLES[directory]
+            if name == "0" and layers.get(port) == layer:
+                number = int(content.strip().replace(":", "").removeprefix("0x"), 16)
+                values[port, Level.ATTR, key] = min(number, 1) if directory == "gids" else number
+            continue
         if directory is None:
             keys = {"state": ["state"], "phys_state": ["phys_state"], "rate": ["rate", "width"]}.get(name, [])
             keys = [(port, Level.ATTR, key) for key in keys]
