@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ibmon.cli.common import SYSFS, Command, Settings, say
+from ibmon.cli.common import SYSFS, Command, Settings
 
 
 @click.command("run", cls=Command)
@@ -16,7 +16,4 @@ def command(settings: Settings) -> int:
     """
     from ibmon.runtime import live
 
-    loaded = settings.load()
-    for warning in loaded.warnings:
-        say(f"warning: {warning}")
-    return live.run(loaded, settings.sysfs or SYSFS, settings.config)
+    return live.run(settings.load(), settings.sysfs or SYSFS, settings.config)

@@ -343,13 +343,17 @@ class Daemon:
             self.server.reload()
         except (ConfigError, ExporterError) as error:
             self._valid = False
-            log.error("reload failed, the running configuration stays in force: %s", error)
+            why = "; ".join(str(error).splitlines())
+            log.error("reload failed, the running configuration stays in force: %s", why)
             return
         before, self.config = self.config, loaded.config
         self._valid, self._hash = True, loaded.hash
+        tell_doubts(loaded)
         for section in ("exporter", "state", "node", "webhook", "slurm"):
             if getattr(before, section) != getattr(self.config, section):
                 log.warning("[%s] has changed: that takes a restart", section)
+        if before.action.scheduler != self.config.action.scheduler:
+            log.warning("action.scheduler has changed: that takes a restart")
         self._readers.pool.configure(self.config.devices.include, self.config.devices.exclude)
         self._step(Reloaded(self.config))
 
@@ -365,15 +369,16 @@ class Daemon:
             self._persistence.chore(chore)
 
 
+def tell_doubts(loaded: Loaded) -> None:
+    """What a configuration in force may not mean. One that is refused has its own line, and no others beside it."""
+    for doubt in loaded.warnings:
+        log.warning("%s", doubt)
+
+
 def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; the exit code."""
     logs.setup()
     daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file))
-    try:
-        daemon.start()
-    except (ExporterError, ConfigError) as error:
-        sys.stderr.write(f"ibmon: {error}\n")
-        return EXIT_USAGE
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         daemon.stop()
@@ -384,6 +389,12 @@ def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGHUP, reload)
+    try:
+        daemon.start()
+    except (ExporterError, ConfigError) as error:
+        sys.stderr.write(f"ibmon: {error}\n")
+        return EXIT_USAGE
+    tell_doubts(loaded)
     try:
         daemon.loop()
     finally:
