@@ -96,7 +96,6 @@ COUNT_RULES = frozenset(
         "pause-storm",
         "qp-broken",
         "driver-fault",
-        "module-temperature",
         "repeat-offender",
         "fabric-event",
     }
@@ -120,6 +119,8 @@ def _rule_keys(rule: str) -> tuple[str, ...]:
         return _ERRORS
     if rule in COUNT_RULES:
         return _COUNT_LIKE
+    if rule == "module-temperature":
+        return (*_STATE_LIKE, "warning", "critical")
     return (*_STATE_LIKE, "polls") if rule == "monitor-blind" else _STATE_LIKE
 
 

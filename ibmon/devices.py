@@ -179,6 +179,8 @@ class Devices:
             rate=sample.get(number, Level.ATTR, "rate"),
             width=sample.get(number, Level.ATTR, "width"),
             speed_word=sample.word(number),
+            gid0=sample.get(number, Level.ATTR, "gid0"),
+            pkey0=sample.get(number, Level.ATTR, "pkey0"),
             fresh=believed and state is not None and not known.stalled,
             state_errno=sample.errno(number, Level.ATTR, "state"),
             failed_polls=judged.failed_polls,
@@ -199,6 +201,7 @@ class Devices:
             pci_speed=known.sample.get(0, Level.PCI, "current_link_speed"),
             pci_width=known.sample.get(0, Level.PCI, "current_link_width"),
             siblings_answer=self._answers(others, now, longest_gap),
+            temperatures=_temperatures(known.sample),
             kernel_log=kernel_log,
         )
 
@@ -260,6 +263,13 @@ def _judged(device: Device) -> dict[int, JudgedPort]:
     return {port: JudgedPort(columns, frozenset(columns)) for port, columns in by_port.items()}
 
 
+def _temperatures(sample: Sample) -> dict[str, float]:
+    """By label, the temperatures of the device's modules that could be read."""
+    columns = enumerate(sample.layout.columns)
+    found = ((column.name, sample.values[i]) for i, column in columns if column.level is Level.HWMON)
+    return {name: value / 1000 for name, value in found if value is not None}
+
+
 def _look_at_counters(known: Present, tiers: tuple[Tier, ...]) -> None:
     """Which judged counters say nothing now, and how often the state could not be read in a row."""
     sample, columns = known.sample, known.device.layout.columns
@@ -289,6 +299,7 @@ def at_once(layout: Layout, port: int) -> tuple[int, ...]:
         (Level.ATTR, "phys_state"),
         (Level.ATTR, "rate"),
         (Level.ATTR, "width"),
+        (Level.ATTR, "pkey0"),
         (Level.COUNTERS, "link_downed"),
         (Level.NET, "carrier_down_count"),
     )

@@ -16,6 +16,13 @@ ROCE_FALLBACK_RATE = ("QDR", 4, 40 * GBPS)
 """What mlx5 prints for an Ethernet port whose mode it does not know (hw/mlx5/main.c:mlx5_query_port_roce)."""
 
 VFIO = "vfio-pci"
+
+FULL_MEMBER = 0x8000
+"""The bit that makes a P_Key that of a full member (InfiniBand Architecture Specification 1, 10.9.1)."""
+
+NO_PKEY = frozenset({0x0000, 0x7FFF})
+"""An empty entry, and limited membership of the default partition: two such ports cannot talk to each other."""
+
 Conditions = tuple[Condition, ...]
 
 
@@ -121,7 +128,7 @@ def driver_fault(facts: PortFacts, _: Settings) -> Conditions:
     if faults:
         words = f"kernel log: {len(faults)}x driver trouble"
         return (Condition(Verdict.BAD, len(faults), 1, words, "critical" if len(faults) >= 3 else "warning"),)
-    hints = [kind for kind in ("power", "queue") if kind in log]
+    hints = [kind for kind in ("power", "queue", "temperature") if kind in log]
     if hints:
         return (Condition(Verdict.BAD, hints[0], None, f"kernel log: {' and '.join(hints)}", "warning"),)
     return (GOOD,)
@@ -152,6 +159,37 @@ def chardev_missing(facts: PortFacts, _: Settings) -> Conditions:
     if facts.device.uverbs is not None:
         return (GOOD,)
     return _bad("absent", "uverbs", "no uverbs device")
+
+
+def gid_missing(facts: PortFacts, _: Settings) -> Conditions:
+    """A RoCE port that carries data for nobody: without a GID it has no address."""
+    if facts.link_layer not in (None, "Ethernet"):
+        return (GOOD,)
+    if facts.link_layer is None or not facts.fresh or not facts.listed or not facts.active or facts.gid0 is None:
+        return (UNKNOWN,)
+    return (GOOD,) if facts.gid0 else _bad("zero", "set", "GID 0 is zero")
+
+
+def pkey_missing(facts: PortFacts, _: Settings) -> Conditions:
+    """An InfiniBand port that is no full member of any partition."""
+    if facts.link_layer not in (None, "InfiniBand"):
+        return (GOOD,)
+    if facts.link_layer is None or not facts.fresh or not facts.listed or not facts.active or facts.pkey0 is None:
+        return (UNKNOWN,)
+    shown = f"{facts.pkey0:#06x}"
+    return _bad(shown, f"{FULL_MEMBER:#06x}", f"P_Key {shown}") if facts.pkey0 in NO_PKEY else (GOOD,)
+
+
+def module_temperature(facts: PortFacts, settings: Settings) -> Conditions:
+    """The hottest module of the device, against both limits."""
+    if not facts.listed or not facts.fresh or not facts.device.temperatures:
+        return (UNKNOWN,)
+    module, celsius = max(facts.device.temperatures.items(), key=lambda item: item[1])
+    for limit, reach in ((settings.critical, "critical"), (settings.warning, "warning")):
+        if limit is not None and celsius >= limit:
+            words = f"{module} {celsius:g}C>={limit:g}C"
+            return (Condition(Verdict.BAD, celsius, limit, words, "critical" if reach == "critical" else "warning"),)
+    return (GOOD,)
 
 
 def counter_saturated(facts: PortFacts, _: Settings) -> Conditions:

@@ -64,6 +64,7 @@ class DeviceFacts(NamedTuple):
     pci_speed: int | None = None
     pci_width: int | None = None
     siblings_answer: bool = False
+    temperatures: Mapping[str, float] = {}  # of the modules by label, in degrees Celsius
     kernel_log: tuple[str, ...] = ()  # kinds of kernel-log evidence of the last hour
     bound_to: str | None = None  # driver of an absent device's PCI function; "" none; None: no PCI told
     function_present: bool | None = None
@@ -93,6 +94,8 @@ class PortFacts(NamedTuple):
     expected_rate: int | None
     best_rate: int | None  # the best rate this boot has shown
     fresh: bool
+    gid0: int | None = None  # 1: the first GID is set, 0: it is all zero
+    pkey0: int | None = None  # the first P_Key
     now: Now = Now(0.0, 0.0)
     boot: str = ""
     state_errno: int | None = None

@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         causes="a dirty or failing cable, transceiver or connector",
         todo="`mlxlink -d DEVICE -c` shows the error ratios that the card measures; clean and reseat the cable at both "
         "ends, then swap it",
-        clears="one clean window",
+        clears="no symbol error for the recover time",
     ),
     Rule(
         id="gross-errors", check=counts.gross_errors, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
         source="1e-12 (ibdiagnet, the old specification) is above the least packet loss that CorrOpt saw harm from",
         causes="a dirty, damaged or failing cable, transceiver or connector",
         todo="take the node out of multi-node jobs; clean and reseat the cable at both ends; swap it",
-        clears="one clean window of symbol-errors",
+        clears="no symbol error for the recover time",
     ),
     Rule(
         id="link-recovery", check=counts.link_recovery, health=PortHealth.WARNING,
@@ -218,6 +218,19 @@ RULES: tuple[Rule, ...] = (
         clears="an hour without one",
     ),
     Rule(
+        id="gid-missing", check=checks.gid_missing, health=PortHealth.FAILED,
+        alert_hold=60, hold=60, recover=60, action=Mode.ALERT,
+        title="An ACTIVE RoCE port has no GID",
+        means="The first entry of the port's GID table is all zero, so the port has no address on the fabric: "
+        "connections over it cannot be made, although its link is up.",
+        source="entry 0 is the default GID that the kernel makes of the interface's address "
+        "(drivers/infiniband/core/roce_gid_mgmt.c); 60 s: an interface that comes up has it within one",
+        causes="the network interface is gone, renamed or in another namespace; its address was taken away",
+        todo="`ip address show dev NETDEV` shows whether the interface has addresses; `show_gids` lists the table; "
+        "take the interface down and up",
+        clears="the GID is there for the recover time",
+    ),
+    Rule(
         id="retransmits", check=counts.each(
             (
                 "hw/local_ack_timeout_err", "hw/packet_seq_err", "hw/out_of_sequence", "hw/rnr_nak_retry_err",
@@ -271,6 +284,33 @@ RULES: tuple[Rule, ...] = (
         todo="`dmesg | grep ADDRESS` shows the driver's words; reset the card or reboot; open a case with the vendor "
         "if it returns",
         clears="answers again and no new line for the recover time",
+    ),
+    Rule(
+        id="module-temperature", check=checks.module_temperature, health=PortHealth.WARNING, scope="device",
+        alert_hold=300, hold=300, recover=15 * MINUTE, action=Mode.ALERT,
+        unit="celsius", warning=70, critical=80,
+        title="A cable or transceiver module is too hot",
+        means="The module in one of the device's cages has been hotter than the limit for the hold. Optics that run "
+        "hot make bit errors first and then switch themselves off.",
+        source="70 degrees Celsius: NVIDIA bring-up guide and UFM; 80: UFM's critical limit; 300 s: the time over "
+        "which UFM looks",
+        causes="a fan that failed or runs slow; blocked air; a module that draws more power than the cage can cool",
+        todo="`mlxlink -d DEVICE -m` shows the module's own limits; look at the fans and at the neighbouring ports; if "
+        "one module alone is hot, swap it",
+        clears="cooler than the limit for the recover time",
+    ),
+    Rule(
+        id="pkey-missing", check=checks.pkey_missing, health=PortHealth.DEGRADED, enabled=False,
+        alert_hold=60, hold=60, recover=60, action=Mode.ALERT,
+        title="An ACTIVE InfiniBand port is no full member of a partition",
+        means="The first entry of the port's partition table is empty or says limited membership of the default "
+        "partition. Limited members cannot talk to each other. It is off by default: some sites want it so.",
+        source="0x0000 and 0x7fff (InfiniBand Architecture Specification, partitioning); sites that use partitions "
+        "turn it on",
+        causes="the port's GUID is missing in the subnet manager's partitions.conf, or is there as a limited member",
+        todo="`smpquery pkeys -D 0` shows the table; add the port's GUID to its partition and let the subnet manager "
+        "read that anew",
+        clears="a full membership is there for the recover time",
     ),
     Rule(
         id="chardev-missing", check=checks.chardev_missing, health=PortHealth.FAILED, scope="device",

@@ -12,7 +12,7 @@ from ibmon.config import Config, OverrideConfig, RuleConfig
 from ibmon.health.facts import Condition, PortFacts
 from ibmon.model import Mode, PortHealth, PortId, Role
 
-Unit = Literal["", "episodes", "per_hour", "ber", "times"]
+Unit = Literal["", "episodes", "per_hour", "ber", "times", "celsius"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +21,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     `action` is the most the rule may cause unless the configuration says otherwise; `health` what a port shows while it
     holds, `warning_health` what it shows while the finding is not critical. A rule of scope `device` is looked at once
     a device, one of scope `node` once a node. `warning` and `critical` are in `unit`: episodes or times within
-    `window`, a bit error ratio, or a rise per hour. `title`, `means`, `source`, `causes`, `todo` and `clears` are for
-    people; in `causes` and `todo` a semicolon parts one item from the next.
+    `window`, a bit error ratio, a rise per hour, or degrees. A rule that is not `enabled` waits for a site that asks
+    for it. `title`, `means`, `source`, `causes`, `todo` and `clears` are for people; in `causes` and `todo` a semicolon
+    parts one item from the next.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     critical: float | None = None
     polls: int | None = None
     counts: bool = False  # count-like: three times the boot grace, and recovery from the last bad moment
+    enabled: bool = True
     once_a_day: bool = False  # clears by itself once in 24 hours; a second time it waits for a person
 
 
@@ -68,7 +70,7 @@ class Settings(NamedTuple):
 def of_rule(rule: Rule) -> Settings:
     """The row as it stands."""
     return Settings(
-        rule, True, rule.alert_hold, rule.hold, rule.recover, rule.action,  # noqa: FBT003
+        rule, rule.enabled, rule.alert_hold, rule.hold, rule.recover, rule.action,
         rule.window, rule.warning, rule.critical, rule.unit, rule.polls,
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ def test_without_configuration_the_row_is_in_force(rule):
         rule.recover,
         rule.action,
     )
-    assert chosen.enabled
+    assert chosen.enabled is rule.enabled
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
