@@ -14,9 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ibmon.statedir import network_file_system
 from ibmon.store import EventRow
 
 LEVELS: Final = ("info", "warning", "error")
+_ALONE: Final = "mode=ro&immutable=1"
 _BUSY: Final = 2.0  # seconds that a daemon on a network file system, where there is no WAL, may hold the file
 
 
@@ -80,12 +82,6 @@ def read_events(path: Path, wanted: Wanted = ANYTHING, *, after: int = 0, limit:
     return chosen[::-1]
 
 
-def last_number(path: Path) -> int:
-    """The number of the newest event, 0 where there is none. Raises EventLogError."""
-    newest = read_events(path, limit=1)
-    return newest[0].seq if newest else 0
-
-
 def _rows(rows: sqlite3.Cursor) -> Iterator[EventRow]:
     for seq, at, level, event, fields in rows:
         yield EventRow(seq, at, level, event, msgspec.json.decode(fields, type=dict[str, Any]))
@@ -95,8 +91,10 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         with path.open("rb"):
             pass
+    except FileNotFoundError as error:
+        raise EventLogError(f"there is no history here: {path} does not exist") from error
     except OSError as error:  # SQLite would say no more than "unable to open"
-        raise EventLogError(f"{path}: {error.strerror}") from error
+        raise EventLogError(f"{path} cannot be read: {error.strerror}") from error
     problem: sqlite3.Error | None = None
     for mode in _modes(path):
         try:
@@ -115,12 +113,14 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _modes(path: Path) -> Iterator[str]:
-    """How to open it: as a reader beside a writer, which needs the files beside it, or as a file that stands alone.
+    """How to open it: as a file that stands alone, or as a reader beside a writer.
 
-    A clean stop leaves one file and no WAL (https://www.sqlite.org/wal.html, "Read-Only Databases"): then whoever may
-    not write the directory can read it only as `immutable`, which is right because nothing newer lies in a WAL.
+    A clean stop leaves one file and no WAL, and a running daemon has one: without it nothing newer lies elsewhere, and
+    `immutable` makes no files beside it, which a reader of a WAL database does or fails to
+    (https://www.sqlite.org/wal.html, "Read-Only Databases"). On a network file system there is never a WAL.
     """
-    yield "mode=ro"
     wal = Path(f"{path}-wal")
-    if not wal.exists() or not wal.stat().st_size:
-        yield "mode=ro&immutable=1"
+    alone = not wal.exists() and network_file_system(path.parent) is None
+    yield _ALONE if alone else "mode=ro"
+    if not alone and (not wal.exists() or not wal.stat().st_size):
+        yield _ALONE

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _POLL: Final = 1.0  # seconds between two looks of --follow
 _TIMEOUT: Final = 5.0  # seconds for a daemon on the network to answer
+_LIMIT: Final = 100
 _PAGE: Final = 1000  # what a daemon gives at most at a time
 
 
@@ -31,7 +32,7 @@ _PAGE: Final = 1000  # what a daemon gives at most at a time
 @click.option("--rule", metavar="RULE", help="Only events of this rule.")
 @click.option("--port", metavar="PORT", help="Only events of this port, or of a device and its ports.")
 @click.option("--level", type=click.Choice(["info", "warning", "error"]), help="Only this level and above.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="The newest N.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help=f"The newest N; by default {_LIMIT}.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until interrupted.")
 @click.option("--url", metavar="URL", help="Ask a daemon over HTTP for its newest thousand: http://gpu-17:19315")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -42,7 +43,7 @@ def command(
     rule: str | None,
     port: str | None,
     level: str | None,
-    limit: int,
+    limit: int | None,
     follow: bool,
     url: str | None,
     as_json: bool,
@@ -56,22 +57,36 @@ def command(
     wanted = Wanted(None if since is None else time.time() - since, rule, port, level)
     source = _api(_target(url), wanted) if url else _here(settings.load().config, wanted)
     show = _as_json if as_json else _as_line
-    rows, last = source(0, limit + 1)
-    for row in rows[-limit:]:
+    rows, last = source(0, limit or _LIMIT + 1)
+    if limit is None and len(rows) > _LIMIT:
+        say(f"older events are left out; --limit shows more than {_LIMIT}")
+        rows = rows[1:]
+    for row in rows:
         click.echo(show(row))
-    _remark(rows, limit, rule)
-    while follow:
+    if follow:
+        _go_on(source, last, show)
+    if not rows:
+        _nothing(rule)
+
+
+def _go_on(source: Source, last: int, show: Callable[[EventRow], str]) -> None:
+    """Print what comes, until interrupted. A daemon that starts anew in between is waited for."""
+    told = ""
+    while True:
         time.sleep(_POLL)
-        rows, last = source(last, _PAGE)
+        try:
+            rows, last = source(last, _PAGE)
+        except Trouble as error:
+            if told != error.format_message():
+                told = error.format_message()
+                say(f"{told}; waiting for it")
+            continue
+        told = ""
         for row in rows:
             click.echo(show(row))
 
 
-def _remark(rows: Sequence[EventRow], limit: int, rule: str | None) -> None:
-    if len(rows) > limit:
-        say(f"older events are left out; --limit shows more than {limit}")
-    if rows:
-        return
+def _nothing(rule: str | None) -> None:
     from ibmon.health.rules import RULE_BY_ID
 
     unknown = rule is not None and rule not in RULE_BY_ID
@@ -80,26 +95,30 @@ def _remark(rows: Sequence[EventRow], limit: int, rule: str | None) -> None:
 
 def _here(config: Config, wanted: Wanted) -> Source:
     """This node's history: its file, or where that cannot be read the daemon that keeps it."""
-    from ibmon.eventlog import EventLogError
     from ibmon.store import FILE_NAME
 
     path = Path(config.state.directory) / FILE_NAME
     source = _file(path, wanted)
     try:
         source(0, 1)
-    except EventLogError as error:
-        return _daemon_here(config, wanted, str(error))
+    except Trouble as error:
+        return _daemon_here(config, wanted, error.format_message())
     return source
 
 
 def _file(path: Path, wanted: Wanted) -> Source:
-    from ibmon.eventlog import last_number, read_events
+    from ibmon.eventlog import EventLogError, read_events
 
     def read(after: int, limit: int) -> tuple[Sequence[EventRow], int]:
-        last = last_number(path)
-        if last < after:  # the file was set aside, and its numbers began anew
-            after = 0
-        return [row for row in read_events(path, wanted, after=after, limit=limit) if row.seq <= last], last
+        try:
+            newest = read_events(path, limit=1)
+            last = newest[0].seq if newest else 0
+            if last < after:  # the file was set aside, and its numbers began anew
+                after = 0
+            rows = read_events(path, wanted, after=after, limit=limit)
+        except EventLogError as error:
+            raise Trouble(str(error)) from error
+        return rows, max(last, rows[-1].seq if rows else 0)
 
     return read
 
