@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from core_world import CONFIG, path, rows, start
 from test_health_checks import WELL, check, verdict
 
 from ibmon.config import Config, RuleConfig
@@ -10,6 +11,7 @@ from ibmon.health.facts import DeviceFacts, Verdict
 from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.health.settings import of_rule, settings
 from ibmon.model import Mode, PortHealth
+from ibmon.recording import Frame
 
 GOOD, BAD, UNKNOWN = Verdict.GOOD, Verdict.BAD, Verdict.UNKNOWN
 
@@ -139,3 +141,60 @@ def test_a_site_may_take_either_limit_away():
 @pytest.mark.parametrize("rule", ["gid-missing", "pkey-missing", "module-temperature"])
 def test_none_of_these_drains_by_default(rule):
     assert RULE_BY_ID[rule].action is Mode.ALERT
+
+
+# ------------------------------------------------------------------------------------------------------- the whole way
+
+HOT = {f"class/infiniband/mlx5_0/device/hwmon/hwmon4/{name}": f"{text}\n" for name, text in (
+    ("name", "mlx5"), ("temp1_label", "asic"), ("temp1_input", "99000"), ("temp2_label", "module0"),
+)}  # fmt: skip
+ADDRESS = "0000:1a:00.0"
+UEVENT = {"class/infiniband/mlx5_0/device/uevent": f"PCI_SLOT_NAME={ADDRESS}\n"}
+
+
+def at_module(t, celsius):
+    return Frame(t=t, files={"class/infiniband/mlx5_0/device/hwmon/hwmon4/temp2_input": f"{celsius * 1000}\n"})
+
+
+def found(row, rule):
+    """The severity of a rule's finding in a row, or None."""
+    return next((f["severity"] for f in row["findings"] if f["rule"] == rule), None)
+
+
+def severities(rule, frames, times, config=CONFIG):
+    seen = rows(frames, times, config)
+    return [found(seen[t], rule) for t in times]
+
+
+def test_a_module_that_gets_hot_warns_after_five_minutes_and_ends_a_quarter_of_an_hour_after_it_cooled():
+    frames = [start(), Frame(t=0, files=HOT), at_module(0, 45), at_module(100, 75), at_module(1000, 50)]
+    # Read every minute: hot from 120 s on, cool again from 1020 s on.
+    times = [100, 415, 425, 1915, 1925]
+    assert severities("module-temperature", frames, times) == [None, None, "warning", "warning", None]
+
+
+def test_a_roce_port_that_loses_its_gid_alerts_after_a_minute_and_ends_a_minute_after_it_is_back():
+    gid = path("mlx5_0", "gids/0")
+    ethernet = {path("mlx5_0", "link_layer"): "Ethernet\n", gid: "fe80:0000:0000:0000:0000:0000:0000:0001\n"}
+    none = Frame(t=100, files={gid: ":".join(["0000"] * 8) + "\n"})
+    back = Frame(t=300, files={gid: ethernet[gid]})
+    frames = [start(), Frame(t=0, files=ethernet), none, back]
+    seen = severities("gid-missing", frames, [100, 155, 165, 355, 365])
+    assert seen == [None, None, "critical", "critical", None]
+
+
+def test_a_limited_pkey_is_said_only_where_a_site_asks_for_it():
+    frames = [start(), Frame(t=0, files={path("mlx5_0", "pkeys/0"): "0x7fff\n"})]
+    assert severities("pkey-missing", frames, [200]) == [None]
+    assert severities("pkey-missing", frames, [200], f"{CONFIG}\n[rules.pkey-missing]\nenabled = true\n") == [
+        "critical"
+    ]
+
+
+def test_the_driver_s_word_drains_and_what_an_application_did_does_not():
+    line = f"mlx5_core {ADDRESS}: mlx5_fw_fatal_reporter_err_work:691:(pid 4711): health recovery failed"
+    harmless = f"mlx5_core {ADDRESS}: CQ error on CQN 0x413, syndrome 0x1"
+    frames = [start(), Frame(t=0, files=UEVENT), Frame(t=50, kmsg=(harmless,)), Frame(t=200, kmsg=(line, line))]
+    seen = rows(frames, [199, 255, 265])
+    assert [found(row, "driver-fault") for row in seen.values()] == [None, None, "critical"]
+    assert [row["node"] for row in seen.values()] == ["fit", "watch", "unfit"]
