@@ -85,7 +85,7 @@ class Announcer:
     def _alerts(self, findings: tuple[Finding, ...]) -> list[Effect]:
         firing = tuple(f for f in findings if f.alerts)
         now = {_key(f): f.severity.value for f in firing}
-        if now == (self._firing or {}):
+        if now == self._firing:  # the first set is told even when it is empty: an earlier process may have left more
             return []
         self._firing = now
         return [Alerts(firing)]

@@ -52,9 +52,8 @@ def remember(judge: Judge, memory: dict[str, PortMemory]) -> bool:
         active = was.active or desk.best_rate is not None
         device = desk.expected.device
         card = (device.node_guid or "") if device else ""
-        learned = (
-            Learned(str(port), desk.expected.role, active, best, was.accepted, card or was.card) if device else was
-        )
+        name = desk.expected.known_as or str(port)
+        learned = Learned(name, desk.expected.role, active, best, was.accepted, card or was.card) if device else was
         kept = PortMemory(
             learned, dict(desk.episodes), desk.link.memory, dict(desk.windows), dict(desk.last), dict(desk.self_cleared)
         )

@@ -45,7 +45,7 @@ from ibmon.model import Finding, Now
 from ibmon.recording import Frame, Header, read
 from ibmon.runtime.memory_store import MemoryStore
 from ibmon.sysfs.discover import discover, list_devices
-from ibmon.sysfs.reader import TreeReader
+from ibmon.sysfs.reader import TreeReader, gone
 from ibmon.virtualtree import ReadHangs, VirtualTree
 
 NODE = "node0001"
@@ -69,6 +69,8 @@ class World:
         self.store = MemoryStore()
         self.firing: tuple[Finding, ...] = ()
         self._hanging: dict[str, Discover | Read | ReadListing] = {}
+        self._parked: dict[str, list[Effect]] = {}  # by hanging device: what was asked of it meanwhile
+        self._left: set[str] = set()  # devices in which a read of an engine before the restart hangs
         self._reader = TreeReader(self.tree, self)
         self._gates = reconcile.Gates(mode=lambda: config.action.mode, stop=lambda: False, limits=config.action.limits)
         self.engine = self._start()
@@ -104,6 +106,8 @@ class World:
             self._hanging.clear()
         if frame.restart or frame.boot_id is not None:
             self._reader.close()
+            self._parked.clear()
+            self._left = set(self._hanging)
             self.engine = self._start()
         elif self.tree.class_version != events:
             self._carry_out(self.engine.step(Hotplug(), self.now()))
@@ -124,8 +128,10 @@ class World:
             if event is not None:
                 del self._hanging[name]
                 done = True
-                stale = name in self.engine.sampler.quarantined
+                stale = name in self._left
+                self._left.discard(name)
                 self._carry_out(self.engine.step(DeviceFree(name) if stale else event, self.now()))
+                self._carry_out(self._parked.pop(name, ()))
         return done
 
     # ---------------------------------------------------------------------------------- effects
@@ -159,6 +165,7 @@ class World:
     def _read(self, effect: ReadListing | Discover | Read) -> list[Effect]:
         name = "" if isinstance(effect, ReadListing) else effect.device
         if name in self._hanging:
+            self._parked.setdefault(name, []).append(effect)
             return []
         event = self._perform(effect)
         if event is None:
@@ -178,8 +185,9 @@ class World:
                     return Discovered(effect.device, discover(self.tree, effect.device, effect.generation))
                 case Read():
                     present = self.engine.devices.present.get(effect.device)
-                    if present is None:
-                        return Discovered(effect.device, None)
+                    if present is None or present.device.layout.generation != effect.generation:
+                        now = self.now()
+                        return ReadDone(gone(effect.device, effect.generation, effect.columns, now, now), effect.tiers)
                     return ReadDone(self._reader.read(present.device, effect.columns), effect.tiers)
         except ReadHangs:
             return None

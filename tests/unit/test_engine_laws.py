@@ -228,7 +228,7 @@ def told(frames: list[Frame]) -> list[tuple[float, dict[str, Any]]]:
     """What a node says of itself, at each change of it."""
     out: list[tuple[float, dict[str, Any]]] = []
     for time, row in rows(frames, 1300, CONFIG):
-        seen = {key: row[key] for key in ("node", "ports", "findings", "drained", "flaps")}
+        seen = {key: row[key] for key in ("node", "ports", "findings", "alerts", "drained", "flaps")}
         if not out or out[-1][1] != seen:
             out.append((time, seen))
     return out
