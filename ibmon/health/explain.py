@@ -29,7 +29,7 @@ KEYS: Final[Mapping[str, str]] = {
     "alert_hold": "so long until it is a finding and alerts",
     "hold": "so long until it is critical and may drain",
     "recover": "so long good until the finding ends",
-    "window": "over which occurrences are counted (by rate: longer on a slower link)",
+    "window": "over which occurrences are counted",
     "warning": "from here on a warning",
     "critical": "from here on critical",
     "polls": "so many failed reads in a row",

@@ -16,7 +16,8 @@ ROOT = Path(ibmon.__file__).parent
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
     "drain.slurm_text", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture", "virtualtree",
-    "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext", "configvalues", "backoff", "__main__",
+    "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
+    "configvalues", "backoff", "__main__", "rulesdoc",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
     "time", "datetime", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "socket", "ssl", "select",
