@@ -9,13 +9,16 @@ from bench.figure import TIMES, Figure, Table, Target, quantity
 from bench.programs import ibmon, node_exporter
 from bench.settings import Settings
 
+TRAFFIC = 4.9
+"""Seconds between two moves of the traffic counters, so that every read of them finds another value."""
+
 LIMITS = {tree.NODE: 1.0, tree.LARGE: 0.6}
 
 METHOD = """\
 Both programs at the same time on one tree for {watch:.0f} s after a start-up that is not counted, ibmon with
-its default intervals, each scraped every {every:.0f} s. All CPU of both processes by the kernel's account.
-node_exporter works when it is scraped and not in between; ibmon reads the state of every port every 5 s whether
-or not anybody asks."""
+its default intervals, each scraped every {every:.0f} s. The traffic counters of all ports move all the time.
+All CPU of both processes by the kernel's account. node_exporter works when it is scraped and not in between;
+ibmon reads the state of every port every 5 s whether or not anybody asks."""
 
 
 def measure(settings: Settings) -> Figure:
@@ -23,7 +26,11 @@ def measure(settings: Settings) -> Figure:
     rows, targets = [], []
     for size in settings.sizes:
         root = tree.write(size, settings.scratch)
-        with node_exporter(root, settings.scratch) as other, ibmon(root, settings.scratch) as own:
+        with (
+            tree.traffic(root, TRAFFIC),
+            node_exporter(root, settings.scratch) as other,
+            ibmon(root, settings.scratch) as own,
+        ):
             programs = (own, other)
             time.sleep(min(settings.every, 12.0))
             for program in programs:

@@ -29,9 +29,9 @@ LIMIT = 0.25
 
 METHOD = """\
 Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is
-read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. node_exporter
-reads about half of these files for its scrape; its own process's metrics are off. CPU by the kernel's account,
-in turn, median."""
+read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. The traffic
+counters of all ports move in between. node_exporter reads about half of these files for its scrape; its own
+process's metrics are off. CPU by the kernel's account, in turn, median."""
 
 
 class Node:
@@ -81,12 +81,13 @@ def measure(settings: Settings) -> Figure:
     rows, targets = [], []
     for size in settings.sizes:
         root = tree.write(size, settings.scratch)
-        node = Node(root)
+        node, traffic = Node(root), tree.Traffic(root)
         ours: list[float] = []
         theirs: list[float] = []
         with node_exporter(root, settings.scratch, own_metrics=False) as other:
             for warm in (True, False):
                 for _ in range(3 if warm else settings.rounds):
+                    traffic.move()
                     gc.collect()
                     ours.append(own_cost(node.fresh))
                     before = other.cpu()
@@ -96,6 +97,7 @@ def measure(settings: Settings) -> Figure:
                     ours.clear()
                     theirs.clear()
         node.close()
+        traffic.close()
         mine, its = median(ours), median(theirs)
         rows.append(
             (f"{size} devices", str(node.columns), f"{mine * 1e3:.2f}", f"{its * 1e3:.2f}", quantity(mine / its, TIMES))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ibmon.simulate.counters import used_counters, used_hw_counters
@@ -40,3 +44,49 @@ def write(devices: int, root: Path) -> Path:
     if not directory.exists():
         DirectoryTree(directory).apply(build(devices).frame())
     return directory
+
+
+MOVING = (
+    "counters/port_xmit_data", "counters/port_rcv_data", "counters/port_xmit_packets", "counters/port_rcv_packets",
+    "counters/unicast_xmit_packets", "counters/unicast_rcv_packets", "hw_counters/rx_write_requests",
+)  # fmt: skip
+"""What moves all the time on a port that carries training traffic."""
+
+
+class Traffic:
+    """Moves the traffic counters of every port of a tree, in place as the kernel would."""
+
+    def __init__(self, root: Path) -> None:
+        ports = sorted(root.glob("class/infiniband/*/ports/*"))
+        self._files = [os.open(port / name, os.O_RDWR | os.O_CLOEXEC) for port in ports for name in MOVING]
+
+    def move(self) -> None:
+        """Let each counter rise; its file keeps its length."""
+        for file in self._files:
+            text = os.pread(file, 64, 0)
+            length = len(text.rstrip())
+            os.pwrite(file, str((int(text) + 12_345) % 10**length).zfill(length).encode(), 0)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            os.close(file)
+
+
+@contextmanager
+def traffic(root: Path, every: float) -> Iterator[None]:
+    """Traffic on all ports of a tree, each so many seconds, from a thread of this process."""
+    moving, ended = Traffic(root), threading.Event()
+
+    def run() -> None:
+        while not ended.wait(every):
+            moving.move()
+
+    thread = threading.Thread(target=run, name="traffic", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        moving.close()

@@ -63,6 +63,18 @@ def test_a_tree_has_as_many_devices_as_were_asked_for(devices, tmp_path):
     assert len(list_devices(FileTree(root), ("*",), (), NOW).names) == devices
 
 
+def test_traffic_moves_the_counters_of_every_port_and_keeps_their_length(tmp_path):
+    root = tree.write(3, tmp_path)
+    files = [port / name for port in root.glob("class/infiniband/*/ports/*") for name in tree.MOVING]
+    before = [file.read_text() for file in files]
+    moving = tree.Traffic(root)
+    moving.move()
+    moving.close()
+    after = [file.read_text() for file in files]
+    assert len(files) == 3 * len(tree.MOVING)
+    assert all(a != b and len(a) == len(b) and a.strip().isdigit() for a, b in zip(before, after, strict=True))
+
+
 def test_a_fresh_read_gives_the_series_of_all_devices(tmp_path):
     node = fresh.Node(tree.write(tree.NODE, tmp_path))
     try:
