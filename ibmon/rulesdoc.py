@@ -148,7 +148,7 @@ def _row(rule: Rule) -> str:
     window = f"{values['polls']} polls" if "polls" in values else values.get("window", "")
     cells = (
         f"[{rule.id}](#{rule.id})", values["alert_hold"], values["hold"], values["recover"], window,
-        values.get("warning", ""), values.get("critical", ""), values["action"],
+        values.get("warning", ""), values.get("critical", ""), values["action"] if rule.enabled else "off",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
 

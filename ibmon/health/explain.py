@@ -102,8 +102,8 @@ def chosen(config: Config, rule: Rule) -> Settings:
 def override_of(config: Config, rule: Rule, port: PortId, role: Role) -> int | None:
     """The number of the ``[[override]]`` that holds for the port, as `settings` itself chooses it."""
     for number, override in enumerate(config.override):
-        alone = msgspec.structs.replace(override, enabled=False)
-        if not settings(Config(override=(alone,)), rule, port, role).enabled:
+        alone = msgspec.structs.replace(override, enabled=not rule.enabled)
+        if settings(Config(override=(alone,)), rule, port, role).enabled is not rule.enabled:
             return number
     return None
 
@@ -140,7 +140,8 @@ def _limits(
 
 
 def _counted(rule: Rule) -> tuple[str, ...]:
-    return ("window", "warning", "critical") if rule.unit else ()
+    """The limits that the rule has even where there is none by default."""
+    return {"": (), "ber": ("window", "warning", "critical")}.get(rule.unit, ("warning", "critical"))
 
 
 def _origin(
@@ -209,7 +210,7 @@ def effect(chosen: Settings) -> str:
         shown = f"The port shows as {rule.health.value}."
     if rule.scope == "node" and rule.health is not PortHealth.OK:
         shown = "It is a finding of the node, not of a port."
-    return f"{shown} {_MOST[chosen.action]}"
+    return f"{shown} {_MOST[chosen.action]}" + ("" if chosen.enabled else " It is switched off.")
 
 
 _MOST: Final[Mapping[Mode, str]] = {
@@ -294,7 +295,7 @@ def _text(
     yield from ("", "What clears it")
     yield from _paragraph(f"{rule.clears} (recover: {counts.span(chosen.recover)})", "  ")
     yield from ("", f"Limits in force{f' for {subject}' if subject else ''}")
-    rows = [(limit.key, limit.text, limit.origin, KEYS[limit.key]) for limit in limits]
+    rows = [(limit.key, limit.text, KEYS[limit.key], limit.origin) for limit in limits]
     yield from (f"  {line}" for line in aligned(rows))
     for one in changed:
         yield f"  for {one.subject}:"
