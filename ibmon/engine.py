@@ -80,6 +80,7 @@ class Engine:
         phase: monotonic seconds from which reading times are counted; None: from now, so that all is due at once.
         enabled: False where another daemon acts for this node.
         quarantined: devices in which a read of an earlier process still hangs.
+        default_route: network interfaces that lead to everywhere else; their ports are no rails.
     """
 
     def __init__(
@@ -93,11 +94,13 @@ class Engine:
         phase: float | None = None,
         enabled: bool = True,
         quarantined: frozenset[str] = frozenset(),
+        default_route: frozenset[str] = frozenset(),
     ) -> None:
         self.config = config
         self.identity = identity
         self.enabled = enabled
         self.stopped = False
+        self.default_route = default_route
         self.devices = Devices()
         self.sampler = Sampler(config.sampling, now.monotonic if phase is None else phase)
         self.sampler.quarantined = quarantined
@@ -213,7 +216,7 @@ class Engine:
     def _take_inventory(self) -> None:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
         learned = {slot: m.learned for slot, m in self._memory.items()}
-        inventory = take(self.config, devices, learned)
+        inventory = take(self.config, devices, learned, self.default_route)
         self.judge.assign(self.config, inventory, self._memory)
         for row in inventory.values():
             known = self._memory.get(row.slot)

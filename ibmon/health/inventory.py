@@ -6,7 +6,7 @@ Also the roles: by configuration, else a safe guess that never makes a doubtful 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -97,11 +97,16 @@ def matches(entry: PortConfig, device: Device, port: Port) -> bool:
     return fnmatchcase(str(port.id), entry.match)
 
 
-def guess_roles(devices: Iterable[Device]) -> dict[PortId, Role]:
+def guess_roles(devices: Iterable[Device], default_route: Collection[str] = ()) -> dict[PortId, Role]:
     """Roles where the configuration says nothing.
 
     Functions that are not a card's own (VF, SF, …) are ignored. Beside InfiniBand ports an Ethernet port is
-    management; on an all-Ethernet node a bond, and any of fewer than four ports of the same board, is management.
+    management; on an all-Ethernet node the port with the default route, a bond, and any of fewer than four ports of the
+    same board is management.
+
+    Args:
+        devices: what is there.
+        default_route: network interfaces that lead to everywhere else.
     """
     judged = [(d, p) for d in devices if d.function not in NOT_JUDGED for p in d.ports]
     roles = {p.id: Role.IGNORED for d in devices if d.function in NOT_JUDGED for p in d.ports}
@@ -112,7 +117,12 @@ def guess_roles(devices: Iterable[Device]) -> dict[PortId, Role]:
     for d, p in judged:
         if p.link_layer == "InfiniBand":
             role = Role.COMPUTE
-        elif infiniband or d.function is Function.BOND or board[d.board_id, d.driver] < FEW_PORTS:
+        elif (
+            infiniband
+            or p.netdev in default_route
+            or d.function is Function.BOND
+            or board[d.board_id, d.driver] < FEW_PORTS
+        ):
             role = Role.MANAGEMENT
         else:
             role = Role.COMPUTE
@@ -120,12 +130,17 @@ def guess_roles(devices: Iterable[Device]) -> dict[PortId, Role]:
     return roles
 
 
-def take(config: Config, devices: Mapping[str, Device], learned: Mapping[str, Learned]) -> dict[PortId, Expected]:
+def take(
+    config: Config,
+    devices: Mapping[str, Device],
+    learned: Mapping[str, Learned],
+    default_route: Collection[str] = (),
+) -> dict[PortId, Expected]:
     """The inventory: every port that is present, and every port that should be.
 
     A port never seen ACTIVE and not declared is not expected, so not a fault.
     """
-    guessed = guess_roles(devices.values())
+    guessed = guess_roles(devices.values(), default_route)
     slots_of = _slots(devices.values(), learned)
     inventory: dict[PortId, Expected] = {}
     for device in devices.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from pathlib import Path
@@ -54,9 +53,19 @@ def product_uuid(sysfs: Path) -> str:
         return ""
 
 
-def kernel_release() -> str:
-    """The running kernel's release."""
-    return os.uname().release
+def default_route(proc: Path = Path("/proc")) -> frozenset[str]:
+    """Network interfaces with a default route, IPv4 or IPv6; empty where nobody tells."""
+    found = set()
+    for name, is_default, interface in (
+        ("route", lambda f: f[1] == f[7] == "00000000", 0),
+        ("ipv6_route", lambda f: f[0] == "0" * 32 and f[1] == "00" and f[9] != "lo", 9),
+    ):
+        try:
+            lines = (proc / "net" / name).read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        found |= {f[interface] for line in lines if len(f := line.split()) >= 10 and is_default(f)}
+    return frozenset(found)
 
 
 def own_usage() -> dict[str, float]:

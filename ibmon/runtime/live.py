@@ -98,6 +98,7 @@ class Daemon:
         reload: reads the configuration anew; None where that means nothing.
         tree: what is read instead of the directory `sysfs`.
         boot: a simulated host's boot id, and the monotonic time (seconds) at which it booted.
+        isolate: read `sysfs` in a process of its own, which a read that hangs in the kernel cannot make the daemon's.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Daemon:
         reload: Callable[[], Loaded] | None = None,
         tree: Tree | None = None,
         boot: tuple[str, float] | None = None,
+        isolate: bool = False,
     ) -> None:
         self.config: Config = loaded.config
         self.snapshot: Snapshot | None = None
@@ -125,7 +127,16 @@ class Daemon:
         self._runtime_directory = Path(self.config.state.runtime_directory)
         self._notifier = Notifier()
         self._given_scheduler = scheduler
-        self._tree = tree
+        # Before there is a thread, a socket or a lock that its process would be a copy with.
+        self._readers = Readers(
+            self._queue.put,
+            sysfs,
+            self.config.devices,
+            self._runtime_directory,
+            self._clock,
+            tree,
+            isolate=isolate,
+        )
         self._boot = boot
         self._events = EventRing()
         self._control = ControlServer(self._runtime_directory / SOCKET, self._queue.put)
@@ -149,9 +160,7 @@ class Daemon:
         node = host.node_name(config.node.name)
         boot, booted = self._boot or (host.boot_id(), host.booted())
         self._persistence = Persistence(config, node, host.product_uuid(self._sysfs), self._self_metrics)
-        self._readers = Readers(
-            self._queue.put, self._sysfs, config.devices, self._runtime_directory, self._clock, self._tree
-        )
+        self._readers.start()
         self.engine = Engine(
             config,
             Identity(node, boot, booted),
@@ -160,6 +169,7 @@ class Daemon:
             owned=self._persistence.ownership(),
             enabled=self._persistence.acts,
             quarantined=self._readers.quarantined,
+            default_route=host.default_route(),
         )
         state = Path(config.state.directory) if self._persistence.acts else None
         self._kernel_log = KernelLog(self._queue.put, self._clock, boot, state)
@@ -378,7 +388,7 @@ def tell_doubts(loaded: Loaded) -> None:
 def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; the exit code."""
     logs.setup()
-    daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file))
+    daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file), isolate=True)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         daemon.stop()

@@ -26,7 +26,7 @@ def snapshot(config: Config, sysfs: Path) -> Snapshot:
     tree = FileTree(sysfs)
     clock = host.HostClock()
     identity = Identity(host.node_name(config.node.name), host.boot_id(), host.booted())
-    engine = Engine(config, identity, clock.now(), enabled=False)
+    engine = Engine(config, identity, clock.now(), enabled=False, default_route=host.default_route())
     live = tree.is_sysfs()
     platform = danger.Platform.host() if live else danger.Platform()
     statistics = ethtool.Ethtool() if live else None

@@ -296,6 +296,16 @@ def test_ports_of_another_board_are_counted_apart():
     assert found["mlx5_0/1"] is COMPUTE
 
 
+def test_the_port_with_the_default_route_is_no_rail():
+    rails = [device(f"mlx5_{n}", layer="Ethernet") for n in range(5)]
+    ports = tuple(msgspec.structs.replace(port, netdev="eth0") for port in rails[2].ports)
+    rails[2] = msgspec.structs.replace(rails[2], ports=ports)
+    found = {str(port): role for port, role in guess_roles(rails, {"eth0"}).items()}
+
+    assert found["mlx5_2/1"] is MANAGEMENT
+    assert found["mlx5_3/1"] is COMPUTE
+
+
 def test_a_bond_manages_however_many_there_are():
     assert set(roles(*(device(f"b{n}", layer="Ethernet", function=Function.BOND) for n in range(8))).values()) == {
         MANAGEMENT
