@@ -25,7 +25,7 @@ GOOD, BAD, UNKNOWN = Verdict.GOOD, Verdict.BAD, Verdict.UNKNOWN
         (("unrecoverable",), "critical"),
         (("timeout",), "warning"),
         (("health", "timeout"), "warning"),
-        (("health", "timeout", "timeout"), "critical"),
+        (("health", "timeout", "timeout"), "warning"),
         (("power",), "warning"),
         (("power",) * 5, "warning"),
         (("queue",) * 5, "warning"),
@@ -33,7 +33,7 @@ GOOD, BAD, UNKNOWN = Verdict.GOOD, Verdict.BAD, Verdict.UNKNOWN
         (("power", "queue", "temperature", "timeout"), "warning"),
     ],
 )
-def test_only_faults_of_the_device_make_a_driver_fault_critical(kinds, reach):
+def test_only_the_word_unrecoverable_makes_a_driver_fault_critical(kinds, reach):
     condition = check("driver-fault", device=DeviceFacts(kernel_log=kinds))
     assert (condition.verdict, condition.reach) == (BAD, reach)
 

@@ -4,14 +4,26 @@ import pytest
 
 from ibmon.runtime import host
 
-ROUTE = """Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
-{default}
-eth9	000200C0	00000000	0001	0	0	0	00FFFFFF	0	0	0
+ZERO = "0" * 32
+FLAGS = "00000100 00000001 0 00000001"
+
+
+def route(interface: str, mask: str = "00000000") -> str:
+    """/proc/net/route with one route to everywhere (or to half of it) and one to a neighbour."""
+    lines = [
+        "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT",
+        f"{interface} 00000000 010200C0 0003 0 0 0 {mask} 0 0 0",
+        "eth9 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0",
+    ]
+    return "\n".join(line.replace(" ", "\t") for line in lines) + "\n"
+
+
+def route6(interface: str) -> str:
+    """/proc/net/ipv6_route with a prefix, a default route, and the unreachable one that the kernel keeps at lo."""
+    return f"""fd{ZERO[2:]} 40 {ZERO} 00 {ZERO} {FLAGS} eth8
+{ZERO} 00 {ZERO} 00 fe80{ZERO[4:]} {FLAGS} {interface}
+{ZERO} 00 {ZERO} 00 {ZERO} {FLAGS} lo
 """
-ROUTE6 = """fd000000000000000000000000000000 40 00000000000000000000000000000000 00 0{z} 00000100 00000001 0 00000001     eth8
-00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe80000000000000 00000400 00000001 0 00000003     {v6}
-00000000000000000000000000000000 00 00000000000000000000000000000000 00 {z}0 ffffffff 00000001 0 00200200       lo
-""".replace("{z}", "0" * 31)
 
 
 @pytest.fixture
@@ -21,17 +33,13 @@ def proc(tmp_path):
 
 
 def test_the_default_route_is_found_in_both_families(proc):
-    (proc / "net/route").write_text(
-        ROUTE.format(default="bond0	00000000	010200C0	0003	0	0	0	00000000	0	0	0")
-    )
-    (proc / "net/ipv6_route").write_text(ROUTE6.replace("{v6}", "eth1"))
+    (proc / "net/route").write_text(route("bond0"))
+    (proc / "net/ipv6_route").write_text(route6("eth1"))
     assert host.default_route(proc) == {"bond0", "eth1"}
 
 
 def test_a_half_default_of_a_tunnel_is_none(proc):
-    (proc / "net/route").write_text(
-        ROUTE.format(default="tun0	00000000	010200C0	0003	0	0	0	00000080	0	0	0")
-    )
+    (proc / "net/route").write_text(route("tun0", mask="00000080"))
     assert host.default_route(proc) == frozenset()
 
 
