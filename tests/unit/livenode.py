@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -34,9 +34,9 @@ NAME = "node1"
 
 FAST = """
 [sampling]
-state_interval = "200ms"
-counter_interval = "200ms"
-slow_interval = "200ms"
+state_interval = "100ms"
+counter_interval = "100ms"
+slow_interval = "100ms"
 """
 
 DECLARED = """
@@ -49,9 +49,9 @@ rate = 400
 
 QUICK = """
 [rules.port-down]
-alert_hold = "200ms"
-hold = "400ms"
-recover = "600ms"
+alert_hold = "100ms"
+hold = "200ms"
+recover = "300ms"
 """
 
 
@@ -101,7 +101,12 @@ class Daemon:
         self.log = log
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment), preexec_fn=before
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(environment),
+                preexec_fn=before,  # noqa: PLW1509 - a system call and no lock
             )
 
     @property
@@ -175,6 +180,7 @@ class Daemon:
         return self.process.wait(PATIENCE)
 
 
+@final
 class LiveNode:
     """A node's tree, directories and configuration below one directory; a context manager that ends its daemons."""
 
