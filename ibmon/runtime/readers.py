@@ -1,17 +1,24 @@
-"""The live side of reading: the thread pool, hotplug events, and the note of devices that hang across restarts."""
+"""The live side of reading: the reader pool, hotplug events, and the note of devices that hang across restarts.
+
+Owns where reading happens: a running daemon reads in processes of their own, because a process with a thread in D
+state can neither end nor give back what it holds. When to give a device up is decided in `ibmon.sampling`.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from ibmon.config import DevicesConfig
 from ibmon.messages import Abandon, DeviceFree, Discover, Event, Forget, Read, ReadListing
 from ibmon.ports import Clock, Tree
-from ibmon.sysfs import danger, ethtool, stallnote, watch
+from ibmon.sysfs import danger, ethtool, stallnote, watch, wire
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.pool import ReaderPool
+from ibmon.sysfs.process import ChildSource
+from ibmon.sysfs.source import LocalSource, Source
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +26,17 @@ CHECK_NOTE_SECONDS = 5.0
 
 
 class Readers:
-    """Everything that touches sysfs for a running daemon. `post` takes events from any thread.
+    """Everything that touches sysfs for a running daemon. Between its making and `start` it does nothing.
 
-    `tree` is read instead of the directory `sysfs` where somebody brings one.
+    Args:
+        post: takes events from any thread.
+        sysfs: the sysfs root.
+        devices: which devices are read.
+        runtime: the runtime directory.
+        clock: time.
+        tree: what is read instead of the directory `sysfs`, always in this process.
+        isolate: read in a process of its own. Made while this process has one thread, that is a copy of it, which
+            shares its memory.
 
     Attributes:
         live: whether what is read is this host's own sysfs.
@@ -35,30 +50,50 @@ class Readers:
         runtime: Path,
         clock: Clock,
         tree: Tree | None = None,
+        *,
+        isolate: bool = False,
     ) -> None:
         self._post = post
+        self._sysfs = sysfs
+        self._devices = devices
         self._clock = clock
+        self._tree = tree
+        self._isolate = isolate and tree is None
         self._note = runtime / stallnote.FILE
         self._earlier = dict(stallnote.still_out(self._note))
-        self._noted: frozenset[str] = frozenset()
+        self._own: dict[str, stallnote.Entry] = {}
         self._checked = clock.now().monotonic
-        files = FileTree(sysfs)
-        self.live = live = tree is None and files.is_sysfs()
-        self.pool = ReaderPool(
-            post,
-            files if tree is None else tree,
-            clock,
-            include=devices.include,
-            exclude=devices.exclude,
-            platform=danger.Platform.host() if live else danger.Platform(),
-            ethtool=ethtool.Ethtool() if live else None,
-        )
+        self.live = tree is None and FileTree(sysfs).is_sysfs()
+        self._platform = danger.Platform.host() if self.live else danger.Platform()
         self._watch: watch.Watch | None = None
-        if live:
-            self._watch, source = watch.start(post)
+        self._first: Source | None = self._source()
+
+    def start(self) -> None:
+        """Begin to read, and to post."""
+        self.pool = ReaderPool(
+            self._post,
+            self._next_source,
+            self._clock,
+            include=self._devices.include,
+            exclude=self._devices.exclude,
+            platform=self._platform,
+        )
+        if self.live:
+            self._watch, source = watch.start(self._post)
             log.info("event=hotplug-events source=%s", source if self._watch else "none")
             if self._watch is None:
                 log.warning("%s", source)
+
+    def _next_source(self) -> Source:
+        source, self._first = self._first or self._source(), None
+        return source
+
+    def _source(self) -> Source:
+        if self._isolate:
+            return ChildSource(wire.Setup(str(self._sysfs.absolute()), self._platform, ethtool=self.live))
+        read = FileTree(self._sysfs) if self._tree is None else self._tree
+        statistics = ethtool.Ethtool() if self.live else None
+        return LocalSource(os.getpid(), read, self._clock, platform=self._platform, ethtool=statistics)
 
     @property
     def quarantined(self) -> frozenset[str]:
@@ -80,22 +115,31 @@ class Readers:
 
     def turn(self) -> None:
         """Once in every turn of the loop: keep the note true, and see whether earlier reads have ended."""
+        self.pool.turn()
         now = self._clock.now()
         if self._earlier and now.monotonic - self._checked >= CHECK_NOTE_SECONDS:
             self._checked = now.monotonic
             still = stallnote.still_out(self._note)
-            for device in [d for d in self._earlier if d not in still]:
+            ended = [device for device in self._earlier if device not in still]
+            for device in ended:
                 del self._earlier[device]
                 self._post(DeviceFree(device))
-            self._write_note()
-        if self.pool.stuck() != self._noted:
-            self._write_note()
+            if ended:
+                self._write_note()
+        self._keep_note()
+
+    def _keep_note(self) -> None:
+        """Write down who hangs now, when that has changed."""
+        stuck = self.pool.stuck()
+        if stuck.keys() == self._own.keys():
+            return
+        wall = self._clock.now().wall
+        self._own = {device: self._own.get(device) or stallnote.entry(pid, wall) for device, pid in stuck.items()}
+        self._write_note()
 
     def _write_note(self) -> None:
-        self._noted = self.pool.stuck()
-        own = {device: stallnote.own(self._clock.now().wall) for device in self._noted}
         try:
-            stallnote.write(self._note, {**self._earlier, **own})
+            stallnote.write(self._note, {**self._earlier, **self._own})
         except OSError as error:
             log.warning("%s cannot be written: %s", self._note, error.strerror)
 
@@ -104,6 +148,5 @@ class Readers:
         if self._watch is not None:
             self._watch.close()
         clean = self.pool.close()
-        if self.pool.stuck() != self._noted or not clean:
-            self._write_note()
+        self._keep_note()
         return clean

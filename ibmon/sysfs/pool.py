@@ -1,7 +1,8 @@
 """The reader threads of the live runtime: jobs in, events out, and nobody waits for a device that hangs.
 
-Owns the threads and their queue. One thread reads; when it is told that the thread is stuck, a successor takes over
-and the stuck one ends by itself. When to give a device up is decided in `ibmon.sampling`.
+Owns the threads and their queue. One thread asks its source; when it is told that the thread is stuck, a successor with
+a source of its own takes over and the stuck one ends by itself. When to give a device up is decided in
+`ibmon.sampling`.
 """
 
 from __future__ import annotations
@@ -10,23 +11,39 @@ import errno
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from ibmon.messages import Discover, Discovered, Event, ListingDone, Read, ReadDone, ReadListing
 from ibmon.model import Device, Listing, Reading
-from ibmon.ports import Clock, Tree
+from ibmon.ports import Clock
 from ibmon.sysfs import danger
-from ibmon.sysfs.columns import Statistics
-from ibmon.sysfs.discover import discover, list_devices
-from ibmon.sysfs.reader import Reader, gone, reader
+from ibmon.sysfs.reader import gone
+from ibmon.sysfs.source import Question, Source, SourceError
 
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 1.0
 """How long `close` waits for a read in progress; one that hangs in the kernel is left to itself."""
 
+PATIENCE: Final = 5.0
+"""Seconds that a device gets whose turn comes after it was given up: it was overdue because another one hung."""
+
 Job: TypeAlias = ReadListing | Discover | Read
+
+Task: TypeAlias = tuple[Job, Question | None]
+"""A job, and what a source is asked for where it is a read of a device that is there."""
+
+BATCH: Final = (32, 4096)
+"""Reads that a source is asked for at once, and their columns together: to wake a process for each read costs as much
+as the read, and what waits on its way must fit into a socket's buffer."""
+
+
+class _Left(NamedTuple):
+    """A device that a thread was left in: the process that reads it, and what was asked of it meanwhile."""
+
+    pid: int
+    jobs: deque[Job]
 
 
 class ReaderPool:
@@ -34,43 +51,39 @@ class ReaderPool:
 
     Args:
         post: takes the events; called from reader threads and must not block.
-        tree: the sysfs root.
-        clock: time for the readings.
+        sources: makes the source of one more thread; called in the thread that makes the pool or gives a device up.
+        clock: time for readings that nobody could do.
         include: shell patterns on device names.
         exclude: shell patterns on device names.
-        platform: the kernel that answers, for what is dangerous to read.
-        ethtool: where statistics of network interfaces come from.
-        files: how columns are read; the fastest way for the tree where None.
+        platform: the kernel that answers, for what is to be said of what is dangerous to read.
     """
 
     def __init__(
         self,
         post: Callable[[Event], None],
-        tree: Tree,
+        sources: Callable[[], Source],
         clock: Clock,
         *,
         include: Iterable[str] = ("*",),
         exclude: Iterable[str] = (),
         platform: danger.Platform | None = None,
-        ethtool: Statistics | None = None,
-        files: Reader | None = None,
     ) -> None:
         self._post = post
-        self._tree = tree
+        self._sources = sources
         self._clock = clock
         self._filter = (tuple(include), tuple(exclude))
         self._platform = platform or danger.Platform()
-        self._ethtool = ethtool
-        self._files = files if files is not None else reader(tree, clock, ethtool=ethtool)
         self._condition = threading.Condition()
         self._jobs: deque[Job] = deque()
-        self._parked: dict[str, deque[Job]] = {}  # by stuck device: what was asked of it meanwhile
+        self._left: dict[str, _Left] = {}
+        self._overdue: set[str] = set()  # given up while their job still waited for its turn
         self._devices: dict[str, Device] = {}
-        self._current: Job | None = None  # what the present worker is at
+        self._batch: deque[Task] = deque()  # what the present worker has taken; it is at the first
+        self._began = 0.0  # monotonic time at which it began with that
         self._closed = False
         self._told: set[str] = set()  # reasons that were logged
         self._count = 0
-        self._worker = self._start()
+        self._start()
 
     # ------------------------------------------------------------------------------------------ from the engine
 
@@ -88,25 +101,39 @@ class ReaderPool:
     def abandon(self, device: str) -> None:
         """A device is overdue: if the worker is in it, leave that thread there and go on with a new one.
 
-        The result is posted whenever it comes. Until then no other thread starts a job of this device.
+        The result is posted whenever it comes. Until then no other thread starts a job of this device. A device
+        whose turn has not come yet is left when it takes long by itself, see `turn`.
         """
         with self._condition:
-            if self._closed or self._current is None or _device(self._current) != device:
+            if self._closed:
                 return
-            self._parked[device] = deque()
-            self._current = None
-            self._worker = self._start()
+            if self._batch and _device(self._batch[0][0]) == device:
+                self._leave(device)
+            elif any(_device(job) == device for job in (*(job for job, _ in self._batch), *self._jobs)):
+                self._overdue.add(device)
+
+    def turn(self) -> None:
+        """To be called now and then: leave a device that was given up before its turn came, and hangs as well."""
+        with self._condition:
+            if self._closed or not self._batch:
+                return
+            device = _device(self._batch[0][0])
+            if device in self._overdue and self._clock.now().monotonic - self._began >= PATIENCE:
+                self._leave(device)
 
     def forget(self, device: str) -> None:
         """A device has gone: close what is open of it."""
         with self._condition:
             self._devices.pop(device, None)
-        self._files.forget(device)
+        self._source.forget(device)
 
-    def stuck(self) -> frozenset[str]:
-        """The devices that a thread was left in, after `close` also the one whose read it did not wait for."""
+    def stuck(self) -> Mapping[str, int]:
+        """The devices that a thread was left in, each with the id of the process that reads it.
+
+        After `close` also the one whose read it did not wait for.
+        """
         with self._condition:
-            return frozenset(self._parked)
+            return {device: left.pid for device, left in self._left.items()}
 
     def close(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Stop, waiting so long at most for the read in progress; whether no thread is left in a read."""
@@ -116,72 +143,121 @@ class ReaderPool:
             self._condition.notify_all()
         self._worker.join(seconds)
         with self._condition:
-            if self._current is not None and self._worker.is_alive():
-                self._parked.setdefault(_device(self._current), deque())
-        self._files.close()
+            if self._batch and self._worker.is_alive():
+                self._left.setdefault(_device(self._batch[0][0]), _Left(self._source.pid or 0, deque()))
         return not self._worker.is_alive() and not self.stuck()
 
     # ------------------------------------------------------------------------------------------ in the threads
 
-    def _start(self) -> threading.Thread:
+    def _start(self) -> None:
         self._count += 1
-        worker = threading.Thread(target=self._run, name=f"ibmon-reader-{self._count}", daemon=True)
-        worker.start()
-        return worker
+        self._source = self._sources()
+        self._worker = threading.Thread(
+            target=self._run, args=(self._source,), name=f"ibmon-reader-{self._count}", daemon=True
+        )
+        self._worker.start()
 
-    def _run(self) -> None:
-        while (job := self._next()) is not None:
-            self._post(self._do(job))
-            if not self._finished(job):
-                return
+    def _leave(self, device: str) -> None:
+        """Let the worker wait for the read that it is in, and a successor do the rest."""
+        self._overdue.discard(device)
+        self._left[device] = _Left(self._source.pid or 0, deque())
+        self._batch.popleft()
+        self._jobs.extendleft(job for job, _ in reversed(self._batch))
+        self._batch = deque()
+        self._source.retract()
+        self._start()
 
-    def _next(self) -> Job | None:
-        """The next job whose device nobody is stuck in; None at the end."""
+    def _run(self, source: Source) -> None:
+        try:
+            while tasks := self._next():
+                if not all(self._finished(job, event) for job, event in self._do(source, tasks)):
+                    return
+        finally:
+            source.close()
+
+    def _next(self) -> list[Task]:
+        """The next job whose device nobody is stuck in, or several reads that are done together; none at the end."""
         with self._condition:
             while not self._closed:
-                while self._jobs:
-                    job = self._jobs.popleft()
-                    parked = self._parked.get(_device(job))
-                    if parked is None:
-                        self._current = job
-                        return job
-                    parked.append(job)
+                self._take()
+                if self._batch:
+                    self._began = self._clock.now().monotonic
+                    return list(self._batch)
                 self._condition.wait()
-            return None
+            return []
 
-    def _finished(self, job: Job) -> bool:
+    def _take(self) -> None:
+        """Move jobs from the queue to the batch. A job of a device that somebody is stuck in waits for that."""
+        reads, columns = BATCH
+        while self._jobs:
+            job = self._jobs[0]
+            left = self._left.get(_device(job))
+            if left is not None:
+                left.jobs.append(self._jobs.popleft())
+                continue
+            question = self._question(job)
+            if question is not None:
+                columns -= len(question[1])
+            if self._batch and (question is None or len(self._batch) >= reads or columns < 0):
+                return
+            self._batch.append((self._jobs.popleft(), question))
+            if question is None:
+                return
+
+    def _question(self, job: Job) -> Question | None:
+        """What a source is asked for; None for no read, and where the device is not there or another one by now."""
+        if not isinstance(job, Read):
+            return None
+        device = self._devices.get(job.device)
+        return (device, job.columns) if device is not None and device.layout.generation == job.generation else None
+
+    def _finished(self, job: Job, event: Event) -> bool:
         """A job is done; whether this thread still is the one that reads."""
+        self._post(event)
         with self._condition:
             if threading.current_thread() is self._worker:
-                self._current = None
+                self._batch.popleft()
+                self._began = self._clock.now().monotonic
+                self._overdue.discard(_device(job))
                 return not self._closed
-            self._jobs.extend(self._parked.pop(_device(job), ()))
-            self._condition.notify()
+            left = self._left.pop(_device(job), None)
+            if left is not None:
+                self._jobs.extend(left.jobs)
+                self._condition.notify()
             return False
 
-    def _do(self, job: Job) -> Event:
-        """The event that a job ends in, whatever happens: without it its device would wait for ever."""
+    def _do(self, source: Source, tasks: Sequence[Task]) -> Iterator[tuple[Job, Event]]:
+        """Each job and the event that it ends in, whatever happens: without it its device would wait for ever."""
+        questions = [question for _, question in tasks if question is not None]
+        answers = source.read(questions) if questions else iter(())
+        for job, question in tasks:
+            yield job, self._one(source, job) if question is None else self._reading(job, answers)
+
+    def _reading(self, job: Job, answers: Iterator[Reading | None]) -> Event:
         try:
-            return self._try(job)
+            reading = next(answers, None)
+        except Exception:
+            log.exception("reading failed: %r", job)
+            reading = None
+        return ReadDone(reading, job.tiers) if reading is not None and isinstance(job, Read) else self._failed(job)
+
+    def _one(self, source: Source, job: Job) -> Event:
+        """The event of a job that is done alone."""
+        try:
+            if isinstance(job, ReadListing):
+                return ListingDone(source.list(*self._filter, job.functions, tuple(self._devices)))
+            if isinstance(job, Discover):
+                return self._discover(source, job)
+            now = self._clock.now()
+            return ReadDone(gone(job.device, job.generation, job.columns, now, now), job.tiers)
+        except SourceError:
+            return self._failed(job)
         except Exception:
             log.exception("reading failed: %r", job)
             return self._failed(job)
 
-    def _try(self, job: Job) -> Event:
-        if isinstance(job, ReadListing):
-            now = self._clock.now()
-            return ListingDone(list_devices(self._tree, *self._filter, now, job.functions, known=self._devices))
-        if isinstance(job, Discover):
-            return self._discover(job)
-        device = self._devices.get(job.device)
-        if device is None or device.layout.generation != job.generation:
-            now = self._clock.now()
-            return ReadDone(gone(job.device, job.generation, job.columns, now, now), job.tiers)
-        return ReadDone(self._files.read(device, job.columns), job.tiers)
-
-    def _discover(self, job: Discover) -> Discovered:
-        device = discover(self._tree, job.device, job.generation, platform=self._platform, ethtool=self._ethtool)
-        self._files.forget(job.device)
+    def _discover(self, source: Source, job: Discover) -> Discovered:
+        device = source.discover(job.device, job.generation)
         with self._condition:
             if device is None:
                 self._devices.pop(job.device, None)

@@ -1,4 +1,4 @@
-"""The note that outlives a restart: which devices a thread of this or an earlier process is still out in.
+"""The note that outlives a restart: which devices a reader process is still out in.
 
 Owns the file and the question whether its writer still is there. It decides nothing; who reads the note leaves those
 devices alone, because each further read of a stuck device takes one more of the firmware's command slots
@@ -35,9 +35,8 @@ class Entry(msgspec.Struct, frozen=True):
     since: float
 
 
-def own(since: float) -> Entry:
-    """An entry of this process."""
-    pid = os.getpid()
+def entry(pid: int, since: float) -> Entry:
+    """An entry of a process that is there."""
     return Entry(pid, start_time(pid) or 0, since)
 
 

@@ -1,5 +1,6 @@
 """The reader threads: order, one event a job, and nobody waits for a device that hangs."""
 
+import os
 import queue
 import threading
 from collections import defaultdict
@@ -12,7 +13,8 @@ from ibmon.model import Tier
 from ibmon.recording import Frame
 from ibmon.sysfs import danger
 from ibmon.sysfs.files import FileTree
-from ibmon.sysfs.pool import ReaderPool
+from ibmon.sysfs.pool import PATIENCE, ReaderPool
+from ibmon.sysfs.source import LocalSource, SourceError
 
 SECONDS = 10  # no test waits so long unless it fails
 FILES = {**port_files("mlx5_0"), **port_files("mlx5_1")}
@@ -51,7 +53,8 @@ class Bench:
     def __init__(self, tree):
         self.tree = tree
         self.events = queue.Queue()
-        self.pool = ReaderPool(self.events.put, tree, StillClock())
+        self.clock = StillClock()
+        self.pool = ReaderPool(self.events.put, lambda: LocalSource(os.getpid(), tree, self.clock), self.clock)
         self.devices = {}
 
     def next(self):
@@ -120,7 +123,7 @@ def test_a_hanging_device_is_left_to_its_thread_and_the_others_go_on(bench):
     bench.pool.submit([bench.state("mlx5_1")])
     bench.pool.abandon("mlx5_0")
     assert bench.next().reading.device == "mlx5_1"
-    assert bench.pool.stuck() == {"mlx5_0"}
+    assert bench.pool.stuck() == {"mlx5_0": os.getpid()}
 
 
 def test_a_hanging_device_gets_no_second_read_until_the_first_is_back(bench):
@@ -131,7 +134,7 @@ def test_a_hanging_device_gets_no_second_read_until_the_first_is_back(bench):
     assert bench.tree.readers[GATE] == 1
     bench.tree.open(GATE)
     assert [bench.next().reading.device for _ in range(2)] == ["mlx5_0", "mlx5_0"]
-    assert bench.pool.stuck() == set()
+    assert bench.pool.stuck() == {}
 
 
 def test_what_comes_back_late_is_posted_and_its_thread_ends(bench):
@@ -155,7 +158,39 @@ def test_each_of_several_hanging_devices_costs_one_thread(bench):
     assert bench.tree.reached[other].wait(SECONDS)
     bench.pool.abandon("mlx5_1")
     assert isinstance(bench.next(), ListingDone)
-    assert bench.pool.stuck() == {"mlx5_0", "mlx5_1"}
+    assert bench.pool.stuck().keys() == {"mlx5_0", "mlx5_1"}
+
+
+def test_a_device_that_was_given_up_before_its_turn_is_left_when_it_takes_long_by_itself(bench):
+    """Both ports of a card hang: the second was overdue only because it waited for the first, until it hangs too."""
+    hang(bench)
+    other = "class/infiniband/mlx5_1/ports/1/state"
+    bench.tree.close(other)
+    bench.pool.submit([bench.state("mlx5_1"), ReadListing()])
+    for name in ("mlx5_1", "mlx5_0"):
+        bench.pool.abandon(name)
+    assert bench.tree.reached[other].wait(SECONDS)
+    bench.pool.turn()
+    assert bench.pool.stuck().keys() == {"mlx5_0"}
+    bench.clock.at = bench.clock.at._replace(monotonic=bench.clock.at.monotonic + PATIENCE)
+    bench.pool.turn()
+    assert isinstance(bench.next(), ListingDone)
+    assert bench.pool.stuck().keys() == {"mlx5_0", "mlx5_1"}
+
+
+def test_a_device_that_was_given_up_before_its_turn_and_is_quick_then_has_all_its_time_the_next_time(bench):
+    hang(bench)
+    bench.pool.submit([bench.state("mlx5_1")])
+    for name in ("mlx5_1", "mlx5_0"):
+        bench.pool.abandon(name)
+    assert bench.next().reading.device == "mlx5_1"
+    other = "class/infiniband/mlx5_1/ports/1/state"
+    bench.tree.close(other)
+    bench.pool.submit([bench.state("mlx5_1")])
+    assert bench.tree.reached[other].wait(SECONDS)
+    bench.clock.at = bench.clock.at._replace(monotonic=bench.clock.at.monotonic + PATIENCE)
+    bench.pool.turn()
+    assert bench.pool.stuck().keys() == {"mlx5_0"}
 
 
 def test_giving_up_a_device_that_is_not_being_read_changes_nothing(bench):
@@ -163,7 +198,7 @@ def test_giving_up_a_device_that_is_not_being_read_changes_nothing(bench):
     for name in ("mlx5_0", "never_there"):
         bench.pool.abandon(name)
     assert bench.pool._worker is worker
-    assert bench.pool.stuck() == set()
+    assert bench.pool.stuck() == {}
 
 
 def test_a_hanging_discovery_is_left_as_well(bench):
@@ -180,7 +215,7 @@ def test_a_hanging_discovery_is_left_as_well(bench):
 def test_closing_does_not_wait_for_a_read_that_hangs(bench):
     hang(bench)
     assert bench.pool.close(0.01) is False
-    assert bench.pool.stuck() == {"mlx5_0"}  # for the note that the next process reads
+    assert bench.pool.stuck().keys() == {"mlx5_0"}  # for the note that the next process reads
     bench.pool.submit([ReadListing()])
     bench.tree.open(GATE)
     assert bench.next().reading.device == "mlx5_0"
@@ -206,6 +241,20 @@ def test_a_fault_of_ours_is_an_answer_too_and_the_thread_goes_on(bench, caplog):
     assert len([r for r in caplog.records if r.exc_info]) == 3
 
 
+def test_a_source_that_cannot_answer_is_an_answer_too_and_tells_nothing_twice(bench, caplog):
+    def fail(*_):
+        raise SourceError
+
+    bench.pool._source.read = lambda questions: iter([None] * len(questions))
+    bench.pool._source.list = bench.pool._source.discover = fail
+    bench.pool.submit([bench.state("mlx5_0"), ReadListing(), Discover("mlx5_0", 2)])
+    read, listing, found = [bench.next() for _ in range(3)]
+    assert (read.reading.values, read.reading.errnos) == ((None,), {0: 5})
+    assert (listing.listing.names, listing.listing.errno) == (None, 5)
+    assert found == Discovered("mlx5_0", None)
+    assert caplog.records == []
+
+
 def test_patterns_can_change_while_it_runs(bench):
     bench.pool.configure(["mlx5_1"], [])
     bench.pool.submit([ReadListing()])
@@ -215,7 +264,8 @@ def test_patterns_can_change_while_it_runs(bench):
 def test_what_is_dangerous_to_read_is_told_once(caplog):
     events = queue.Queue()
     tree = virtual(Frame(t=0, files={**port_files("bnxt_re0"), **port_files("bnxt_re1")}))
-    pool = ReaderPool(events.put, tree, StillClock(), platform=danger.Platform("6.18.1"))
+    clock, platform = StillClock(), danger.Platform("6.18.1")
+    pool = ReaderPool(events.put, lambda: LocalSource(1, tree, clock, platform=platform), clock, platform=platform)
     pool.submit([Discover("bnxt_re0", 1), Discover("bnxt_re1", 1), Discover("bnxt_re0", 2)])
     for _ in range(3):
         events.get(timeout=SECONDS)
@@ -224,18 +274,15 @@ def test_what_is_dangerous_to_read_is_told_once(caplog):
 
 
 def test_on_disk_a_forgotten_device_closes_its_files_even_when_a_thread_is_in_them(tmp_path):
-    pool_events = queue.Queue()
     tree = FileTree(write(tmp_path, Frame(t=0, files=FILES)))
-    pool = ReaderPool(pool_events.put, tree, StillClock())
-    pool.submit([Discover("mlx5_0", 1)])
-    device = pool_events.get(timeout=SECONDS).device
-    pool.submit([Read("mlx5_0", 1, tuple(Tier), tuple(range(len(device.layout.columns))))])
-    assert pool_events.get(timeout=SECONDS).reading.errnos == {}
-    files = pool._files
+    source = LocalSource(1, tree, StillClock())
+    device = source.discover("mlx5_0", 1)
+    assert next(source.read([(device, tuple(range(len(device.layout.columns))))])).errnos == {}
+    files = source.files
     assert files.open_files == 3
     kept = files._acquire(device)  # as the thread that is in a read does
-    pool.forget("mlx5_0")
+    source.forget("mlx5_0")
     assert files.open_files == 3
     files._release(kept)  # as it does when the read returns
     assert files.open_files == 0
-    pool.close()
+    source.close()

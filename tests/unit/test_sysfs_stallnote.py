@@ -83,7 +83,7 @@ def test_a_process_that_has_ended_is_out_of_everything(note, tmp_path):
 
 def test_our_own_entries_are_no_quarantine(tmp_path):
     path = tmp_path / stallnote.FILE
-    stallnote.write(path, {"mlx5_0": stallnote.own(5.0)})
+    stallnote.write(path, {"mlx5_0": stallnote.entry(os.getpid(), 5.0)})
     assert stallnote.read(path)["mlx5_0"].pid == os.getpid()
     assert stallnote.still_out(path) == {}
 
@@ -92,7 +92,7 @@ def test_a_real_process_is_known_by_its_start_until_it_ends(tmp_path):
     path = tmp_path / stallnote.FILE
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        stallnote.write(path, {"mlx5_0": Entry(child.pid, stallnote.start_time(child.pid), 5.0)})
+        stallnote.write(path, {"mlx5_0": stallnote.entry(child.pid, 5.0)})
         assert set(stallnote.still_out(path)) == {"mlx5_0"}
     finally:
         child.communicate(b"\n", timeout=10)

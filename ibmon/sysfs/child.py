@@ -1,0 +1,147 @@
+"""The reader process: answers the daemon's questions about sysfs, one after the other, until the daemon has gone.
+
+It holds nothing of the daemon but its end of one socket: no listening socket, no store, no lock, no terminal. So a
+read that hangs in it, which not even SIGKILL ends, keeps nothing from a successor of the daemon. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from ibmon.model import Device, Listing, Now, Reading
+from ibmon.sysfs import wire
+from ibmon.sysfs.ethtool import Ethtool
+from ibmon.sysfs.files import FileTree
+from ibmon.sysfs.source import LocalSource
+
+NAME: Final = "ibmon-reader"
+"""What `ps` shows; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
+
+_RECEIVE: Final = 1 << 18
+
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Meant for the daemon, when they reach a whole process group or control group; this process ends with the daemon."""
+
+
+class _Clock:
+    """The clocks of this host, which are the daemon's as well."""
+
+    def now(self) -> Now:
+        """This instant."""
+        return Now(time.monotonic(), time.time())
+
+
+class Server:
+    """What the reader process knows: a source, and the devices it has met."""
+
+    def __init__(self, setup: wire.Setup) -> None:
+        self._source = LocalSource(
+            os.getpid(),
+            FileTree(setup.root),
+            _Clock(),
+            platform=setup.platform,
+            ethtool=Ethtool() if setup.ethtool else None,
+        )
+        self._devices: dict[str, Device] = {}
+
+    def take(self, request: wire.Request) -> bytes | None:
+        """The answer to a request, whatever happens; None for what has no answer."""
+        if isinstance(request, wire.Know):
+            self._devices[request.device.name] = request.device
+            return None
+        if isinstance(request, wire.Drop):
+            self._devices.pop(request.name, None)
+            self._source.forget(request.name)
+            return None
+        try:
+            return wire.answer(self._answer(request))
+        except Exception:  # noqa: BLE001 - it is told to the daemon, which logs it
+            return wire.answer(fault=traceback.format_exc())
+
+    def _answer(self, request: wire.Request) -> Listing | Device | Reading | None:
+        if isinstance(request, wire.Fetch):
+            return next(self._source.read([(self._devices[request.name], request.columns)]))
+        if isinstance(request, wire.List):
+            return self._source.list(request.include, request.exclude, request.functions, request.known)
+        if isinstance(request, wire.Describe):
+            device = self._source.discover(request.name, request.generation)
+            if device is None:
+                self._devices.pop(request.name, None)
+            else:
+                self._devices[request.name] = device
+            return device
+        raise TypeError(f"{request!r} is no question")
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer until the daemon has gone, or asks for nothing more.
+
+    What it still asked before is left then: it may have asked somebody else meanwhile.
+    """
+    ended = select.poll()
+    ended.register(connection, select.POLLRDHUP)
+    server: Server | None = None
+    received = b""
+    while not ended.poll(0):
+        taken = wire.take_request(received)
+        if taken is None:
+            more = connection.recv(_RECEIVE)
+            if not more:
+                return
+            received += more
+            continue
+        request, received = taken
+        if isinstance(request, wire.Setup):
+            server = Server(request)
+        elif server is not None and (answer := server.take(request)) is not None:
+            connection.sendall(answer)
+
+
+def run(connection: socket.socket) -> NoReturn:
+    """Be the reader process from here on, whatever this process was before."""
+    code = 1
+    try:
+        _let_go(connection.fileno())
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # the daemon has gone, or talks like another version
+            serve(connection)
+        code = 0
+    finally:
+        # Without the ways out of the process that this one may be a copy of: no handler, no buffer, no lock of it.
+        os._exit(code)
+
+
+def _let_go(keep: int) -> None:
+    """Drop what was inherited: signal handlers, descriptors, the terminal, the working directory."""
+    signal.set_wakeup_fd(-1)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(NAME, encoding="ascii")
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208 - names are wanted
+        if descriptor > 2 and descriptor != keep:
+            with contextlib.suppress(OSError):  # the one of the listing itself
+                os.close(descriptor)
+
+
+def main() -> NoReturn:
+    """The reader process as a program: its argument is the descriptor of its socket."""
+    run(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

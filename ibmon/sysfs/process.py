@@ -1,0 +1,302 @@
+"""The reader process as the daemon sees it: started, asked, buried, and replaced when it dies.
+
+Owns the process and the socket to it. What it does is in `ibmon/sysfs/child.py`; which device is given up when is
+decided elsewhere. Why a process: a thread in an uninterruptible read keeps its whole process, and every socket and
+lock that this holds, until the read returns, SIGKILL or not (measured: a successor waited for 24 s).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from ibmon.backoff import Backoff
+from ibmon.model import Device, Layout, Listing, Reading
+from ibmon.sysfs import child, wire
+from ibmon.sysfs.source import Question, SourceError
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = (1.0, 60.0)
+"""Seconds before a process that died again is replaced: the shortest, the longest. The first death waits for none."""
+
+GATHER: Final = 0.002
+"""Seconds for which answers may gather. To be woken for each one costs more than to take it."""
+
+_RECEIVE: Final = 1 << 18
+
+SETTLED: Final = 60.0
+"""Seconds after which a process counts as one that works: its death is a first one again."""
+
+_T = TypeVar("_T")
+
+
+class Child:
+    """One reader process.
+
+    Attributes:
+        pid: its process id.
+        started: monotonic time of its start.
+    """
+
+    def __init__(self, pid: int, connection: socket.socket, wait: Callable[[], int]) -> None:
+        self.pid = pid
+        self.started = time.monotonic()
+        self._connection = connection
+        self._received = b""
+        self._wait = wait
+
+    def tell(self, messages: bytes) -> None:
+        """Send. Raises OSError."""
+        self._connection.sendall(messages)
+
+    def retract(self) -> None:
+        """Let it begin nothing more of what it was told."""
+        with contextlib.suppress(OSError):  # it has gone
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def answer(self, *, alone: bool) -> wire.Answer | None:
+        """Wait for the next answer, which may be followed by others if it is not `alone`.
+
+        None when the process has gone. Raises OSError and msgspec.DecodeError.
+        """
+        while (taken := wire.take_answer(self._received)) is None:
+            if not alone:
+                time.sleep(GATHER)
+            more = self._connection.recv(_RECEIVE)
+            if not more:
+                return None
+            self._received += more
+        answer, self._received = taken
+        return answer
+
+    def end(self, *, kill: bool = False) -> int:
+        """Close the socket, by which the process ends, and wait for that; its exit code, negative for a signal."""
+        self._connection.close()
+        if kill:
+            os.kill(self.pid, signal.SIGKILL)  # it was not waited for yet, so the number still is its own
+        return self._wait()
+
+
+def fork() -> Child:
+    """A reader process that is a copy of this one, which must have one thread. It shares this one's memory."""
+    ours, theirs = socket.socketpair()
+    gc.collect()
+    gc.freeze()  # else either collector writes into every object, and so into a page of its own
+    pid = os.fork()
+    if pid == 0:
+        child.run(theirs)
+    theirs.close()
+    return Child(pid, ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def spawn() -> Child:
+    """A reader process that is a program of its own, for a process with threads, of which no copy may be made."""
+    import subprocess
+
+    ours, theirs = socket.socketpair()
+    places = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", child.__name__, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            cwd="/",  # -m looks there first; in the present directory anybody could have put a module
+            env={**os.environ, "PYTHONPATH": places},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Child(process.pid, ours, process.wait)
+
+
+class _Asked(NamedTuple):
+    """One question: what it is about in words, its message, and the device that the process must know for it."""
+
+    what: str
+    message: bytes
+    device: Device | None = None
+
+
+class ChildSource:
+    """`ibmon.sysfs.source.Source` in a process of its own.
+
+    In a process with one thread it starts at once, as a copy of it; else when it is first asked, in the thread that
+    asks. A process that dies is replaced at once and asked again; one that dies soon after that is replaced at the
+    first question after the backoff, and what is asked until then has no answer.
+
+    Args:
+        setup: what is read.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, setup: wire.Setup, clock: Callable[[], float] = time.monotonic) -> None:
+        self._setup = wire.request(setup)
+        self._clock = clock
+        self._known: dict[str, Device] = {}  # to the present process
+        self._dropped: deque[str] = deque()
+        self._backoff = Backoff(*RETRY)
+        self._deaths = 0
+        self._not_before = float("-inf")
+        self._retracted = False
+        self._child: Child | None = None
+        if threading.active_count() == 1:
+            self._begin(fork)
+
+    @property
+    def pid(self) -> int | None:
+        """The process that reads; None where there is none now."""
+        reader = self._child
+        return None if reader is None else reader.pid
+
+    def list(
+        self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
+    ) -> Listing:
+        """The devices there are. Raises SourceError."""
+        question = wire.List(tuple(include), tuple(exclude), tuple(functions), tuple(known))
+        return self._ask(_Asked("listing devices", wire.request(question)), wire.LISTING)
+
+    def discover(self, name: str, generation: int) -> Device | None:
+        """The static facts of a device, or None where there is none. Raises SourceError."""
+        question = wire.Describe(name, generation)
+        found = self._ask(_Asked(f"discovering {name}", wire.request(question)), wire.DEVICE)
+        self._known.pop(name, None)
+        if found is None:
+            return None
+        self._known[name] = found = _compact(found)
+        return found
+
+    def read(self, questions: Sequence[Question]) -> Iterator[Reading | None]:
+        """The columns' values now; None where there is no answer."""
+        asked = [
+            _Asked(f"reading {device.name}", wire.request(wire.Fetch(device.name, columns)), device)
+            for device, columns in questions
+        ]
+        for question, answer in zip(asked, self._answers(asked), strict=True):
+            yield _reading(question, answer)
+
+    def retract(self) -> None:
+        """Begin nothing more of what was asked."""
+        self._retracted = True
+        reader = self._child
+        if reader is not None:
+            reader.retract()
+
+    def forget(self, name: str) -> None:
+        """A device has gone: its files are closed before the next question."""
+        self._dropped.append(name)
+
+    def close(self) -> None:
+        """End the process and wait for it."""
+        if self._child is not None:
+            reader, self._child = self._child, None
+            reader.end()
+
+    # ------------------------------------------------------------------------------------------ the conversation
+
+    def _ask(self, question: _Asked, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+        return _value(question, next(self._answers([question])), decoder)
+
+    def _answers(self, questions: Sequence[_Asked]) -> Iterator[wire.Answer | None]:
+        """An answer for each question, None where nobody could give one. All are asked before the first is taken."""
+        left = deque(questions)
+        while left:
+            try:
+                reader = self._living()
+            except SourceError:
+                yield from (None for _ in left)
+                return
+            with contextlib.suppress(OSError, msgspec.DecodeError):  # it has died, or is taken for dead
+                reader.tell(b"".join(self._before(question.device) + question.message for question in left))
+                while left and (answer := reader.answer(alone=len(left) == 1)) is not None:
+                    left.popleft()
+                    yield answer
+            if left:
+                self._bury(reader, left[0].what)
+
+    def _before(self, device: Device | None) -> bytes:
+        """What the process must hear before the question."""
+        messages = b""
+        while self._dropped:
+            name = self._dropped.popleft()
+            self._known.pop(name, None)
+            messages += wire.request(wire.Drop(name))
+        if device is not None and self._known.get(device.name) is not device:
+            self._known[device.name] = device
+            messages += wire.request(wire.Know(device))
+        return messages
+
+    def _living(self) -> Child:
+        if self._child is None and not self._retracted and self._clock() >= self._not_before:
+            self._begin(spawn)
+        if self._child is None:
+            raise SourceError("there is no reader process now")
+        return self._child
+
+    def _begin(self, start: Callable[[], Child]) -> None:
+        self._known.clear()
+        try:
+            self._child = start()
+            self._child.tell(self._setup)
+        except OSError as error:
+            log.error('event=reader-not-started error="%s"', error)
+            self._wait_longer()
+
+    def _bury(self, reader: Child, what: str) -> None:
+        """Say once what became of a process that has died; the next one starts at once, or after the backoff."""
+        self._child = None
+        code = reader.end(kill=True)
+        how = f"signal={signal.Signals(-code).name}" if code < 0 else f"exit={code}"
+        log.error('event=reader-died pid=%d %s asked="%s"', reader.pid, how, what)
+        if self._clock() - reader.started > SETTLED:
+            self._deaths = 0
+            self._backoff.reset()
+        self._deaths += 1
+        if self._deaths > 1:
+            self._wait_longer()
+
+    def _wait_longer(self) -> None:
+        self._not_before = self._clock() + self._backoff.next()
+
+
+def _value(question: _Asked, answer: wire.Answer | None, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+    """What an answer holds. Raises SourceError."""
+    if answer is None:
+        raise SourceError(question.what)
+    if answer.fault:
+        log.error("%s failed:\n%s", question.what, answer.fault)
+        raise SourceError(question.what)
+    try:
+        return decoder.decode(answer.value)
+    except msgspec.DecodeError as error:
+        log.error("%s failed: %s", question.what, error)
+        raise SourceError(question.what) from error
+
+
+def _reading(question: _Asked, answer: wire.Answer | None) -> Reading | None:
+    try:
+        return _value(question, answer, wire.READING)
+    except SourceError:
+        return None
+
+
+def _compact(device: Device) -> Device:
+    """The same device with what its layout holds twice shared again, and each name of a column once in memory."""
+    columns = tuple(column._replace(name=sys.intern(column.name)) for column in device.layout.columns)
+    return msgspec.structs.replace(device, layout=Layout.build(device.name, device.layout.generation, columns))

@@ -1,0 +1,132 @@
+"""The live side of reading: what a read that hangs leaves behind for the next daemon."""
+
+import os
+import queue
+import time
+from pathlib import Path
+
+import pytest
+from sysfs_trees import port_files, write
+
+from ibmon.config import DevicesConfig
+from ibmon.messages import Abandon, DeviceFree, Discover, Discovered, ListingDone, Read, ReadListing
+from ibmon.model import Now, Tier
+from ibmon.recording import Frame
+from ibmon.runtime.readers import CHECK_NOTE_SECONDS, Readers
+from ibmon.sysfs import stallnote
+
+SECONDS = 20  # no test waits so long unless it fails
+
+
+class Clock:
+    """The host's clock, moved on at will."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def now(self):
+        return Now(time.monotonic() + self.ahead, time.time())
+
+
+class Node:
+    """A tree whose mlx5_0 hangs when its state is read, and daemons' readers on it."""
+
+    def __init__(self, directory):
+        self.root = write(directory / "sys", Frame(t=0, files={**port_files("mlx5_0"), **port_files("mlx5_1")}))
+        self.pipe = self.root / "class/infiniband/mlx5_0/ports/1/state"
+        self.pipe.unlink()
+        os.mkfifo(self.pipe)  # opening it waits until somebody opens it to write
+        self.runtime = directory
+        self.clock = Clock()
+        self.events = queue.Queue()
+
+    def readers(self):
+        one = Readers(self.events.put, self.root, DevicesConfig(), self.runtime, self.clock, isolate=True)
+        one.start()
+        return one
+
+    def next(self):
+        return self.events.get(timeout=SECONDS)
+
+    def answer(self):
+        os.close(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
+
+    def note(self):
+        return stallnote.read(self.runtime / stallnote.FILE)
+
+    def hang(self, readers):
+        readers.carry_out([Discover("mlx5_0", 1)])
+        state = self.next().device.layout.tiers[Tier.STATE]
+        readers.carry_out([Read("mlx5_0", 1, (Tier.STATE,), state)])
+        deadline = time.monotonic() + SECONDS
+        while (pid := readers.pool._source.pid) is None or not waits(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return pid
+
+
+def waits(pid):
+    """Whether a process waits in open() of the pipe."""
+    return Path(f"/proc/{pid}/wchan").read_text() in {"wait_for_partner", "fifo_open"}
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+def test_a_read_that_hangs_is_noted_when_it_begins_to_by_its_own_process(node):
+    readers = node.readers()
+    pid = node.hang(readers)
+    assert pid != os.getpid()
+    readers.carry_out([Abandon("mlx5_0"), ReadListing()])
+    readers.turn()
+    entry = node.note()["mlx5_0"]
+    assert (entry.pid, entry.start_time) == (pid, stallnote.start_time(pid))
+    assert isinstance(node.next(), ListingDone)
+    node.answer()
+    assert node.next().reading.device == "mlx5_0"
+    readers.turn()
+    assert node.note() == {}
+    assert readers.close()
+
+
+def test_a_read_that_hangs_when_the_daemon_stops_is_noted_then(node):
+    readers = node.readers()
+    pid = node.hang(readers)
+    readers.pool.close(0.01)
+    assert readers.close() is False
+    assert node.note()["mlx5_0"].pid == pid
+    node.answer()
+
+
+def test_the_next_daemon_leaves_the_device_alone_until_the_process_of_the_one_before_has_ended(node):
+    before = node.readers()
+    node.hang(before)
+    before.pool.close(0.01)
+    before.close()
+    after = node.readers()
+    assert after.quarantined == {"mlx5_0"}
+    node.clock.ahead += CHECK_NOTE_SECONDS
+    after.turn()
+    assert node.events.empty()
+    node.answer()
+    assert node.next().reading.device == "mlx5_0"  # what the one before still heard
+    deadline = time.monotonic() + SECONDS
+    while node.events.empty():
+        assert time.monotonic() < deadline
+        node.clock.ahead += CHECK_NOTE_SECONDS
+        after.turn()
+        time.sleep(0.01)
+    assert node.next() == DeviceFree("mlx5_0")
+    assert (after.quarantined, node.note()) == (frozenset(), {})
+    assert after.close()
+
+
+def test_without_isolation_nothing_is_started(node):
+    readers = Readers(node.events.put, node.root, DevicesConfig(), node.runtime, node.clock)
+    readers.start()
+    readers.carry_out([Discover("mlx5_1", 1)])
+    assert isinstance(node.next(), Discovered)
+    assert readers.pool._source.pid == os.getpid()
+    assert readers.close()

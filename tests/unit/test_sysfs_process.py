@@ -1,0 +1,335 @@
+"""The reader process: answers as at home, nothing of the daemon in it, a successor when it dies or hangs."""
+
+import errno
+import os
+import queue
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from sysfs_trees import StillClock, frame, port_files, write
+
+from ibmon.messages import Discover, Discovered, ListingDone, Read, ReadListing
+from ibmon.model import Tier
+from ibmon.recording import Frame
+from ibmon.sysfs import child, danger, process, wire
+from ibmon.sysfs.files import FileTree
+from ibmon.sysfs.pool import ReaderPool
+from ibmon.sysfs.process import ChildSource
+from ibmon.sysfs.source import LocalSource, SourceError
+
+SECONDS = 20  # no test waits so long unless it fails
+FILES = {**port_files("mlx5_0"), **port_files("mlx5_1")}
+EVERYTHING = (("*",), (), (), ())
+
+
+def until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def setup(root):
+    return wire.Setup(str(root), danger.Platform(), ethtool=False)
+
+
+def columns(device):
+    return tuple(range(len(device.layout.columns)))
+
+
+def ask(source, *questions):
+    return list(source.read(questions))
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write(tmp_path / "sys", Frame(t=0, files=FILES))
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """How many threads the process takes itself to have."""
+
+    def say(number):
+        monkeypatch.setattr(process.threading, "active_count", lambda: number)
+
+    return say
+
+
+@pytest.fixture(params=["copy", "program"])
+def kind(request, threads):
+    threads(1 if request.param == "copy" else 2)
+    return request.param
+
+
+@pytest.fixture
+def source(root, kind):
+    one = ChildSource(setup(root))
+    yield one
+    one.close()
+
+
+def test_a_process_with_one_thread_makes_a_copy_at_once_and_one_with_several_a_program_when_it_is_asked(root, threads):
+    threads(1)
+    early = ChildSource(setup(root))
+    threads(2)
+    late = ChildSource(setup(root))
+    assert (early.pid is None, late.pid) == (False, None)
+    late.list(*EVERYTHING)
+    assert late.pid not in {None, os.getpid(), early.pid}
+    early.close()
+    late.close()
+
+
+@pytest.mark.parametrize("name", ["h100", "rxe-idle", "rdma-exporter-efa"])
+def test_a_process_tells_of_every_tree_what_reading_here_tells(tmp_path, kind, name):
+    root = write(tmp_path / "sys", frame(name))
+    here = LocalSource(os.getpid(), FileTree(root), StillClock())
+    there = ChildSource(setup(root))
+    listing = there.list(*EVERYTHING)
+    assert listing.names == here.list(*EVERYTHING).names
+    for device in listing.names:
+        mine, its = here.discover(device, 7), there.discover(device, 7)
+        assert (its.layout.columns, its.layout.index, its.layout.tiers) == (
+            mine.layout.columns, mine.layout.index, mine.layout.tiers,
+        )  # fmt: skip
+        assert (its.ports, its.pci, its.function, its.node_guid) == (
+            mine.ports,
+            mine.pci,
+            mine.function,
+            mine.node_guid,
+        )
+        [one], [other] = ask(here, (mine, columns(mine))), ask(there, (its, columns(its)))
+        assert (one.values, one.errnos, one.words) == (other.values, other.errnos, other.words)
+        assert other.columns == columns(its)
+        assert abs(other.ended.monotonic - time.monotonic()) < SECONDS  # both processes mean the same clock
+    there.close()
+    here.close()
+
+
+def test_a_process_holds_nothing_of_the_daemon_but_its_socket(root, kind, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server, (tmp_path / "store").open("w") as store:
+        os.set_inheritable(server.fileno(), True)
+        os.set_inheritable(store.fileno(), True)
+        source = ChildSource(setup(root))
+        source.list(*EVERYTHING)
+        held = {int(entry.name): str(entry.readlink()) for entry in Path(f"/proc/{source.pid}/fd").iterdir()}
+    assert {held.pop(number) for number in (0, 1, 2)} == {os.devnull}
+    assert [target.partition(":")[0] for target in held.values()] == ["socket"]
+    status = Path(f"/proc/{source.pid}/status").read_text()
+    assert f"Name:\t{child.NAME}\n" in status
+    assert "Threads:\t1\n" in status
+    assert Path(f"/proc/{source.pid}/cwd").readlink() == Path("/")
+    source.close()
+
+
+def test_a_process_survives_what_a_terminal_or_a_supervisor_sends_to_all(source):
+    source.list(*EVERYTHING)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(source.pid, number)
+    pid = source.pid
+    assert source.list(*EVERYTHING).names == ("mlx5_0", "mlx5_1")
+    assert source.pid == pid
+
+
+def test_closing_ends_the_process_and_leaves_no_zombie(source):
+    source.list(*EVERYTHING)
+    pid = source.pid
+    source.close()
+    assert source.pid is None
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_process_ends_when_the_daemon_does(root, threads):
+    threads(1)
+    source = ChildSource(setup(root))
+    source._child._connection.close()  # as the kernel does for a daemon that was killed
+    assert os.waitstatus_to_exitcode(os.waitpid(source.pid, 0)[1]) == 0
+
+
+def test_files_of_a_forgotten_device_are_closed_before_the_next_question(source):
+    device = source.discover("mlx5_0", 1)
+    ask(source, (device, columns(device)))
+
+    def opened():
+        return [x for x in Path(f"/proc/{source.pid}/fd").iterdir() if "mlx5_0" in str(x.readlink())]
+
+    assert opened()
+    source.forget("mlx5_0")
+    source.list(*EVERYTHING)
+    assert not opened()
+
+
+def test_a_process_that_dies_is_replaced_at_once_and_what_it_knew_is_told_to_the_next(source, caplog):
+    device = source.discover("mlx5_0", 1)
+    first = source.pid
+    os.kill(first, signal.SIGKILL)
+    [reading] = ask(source, (device, columns(device)))
+    assert reading.values
+    assert reading.errnos == {}
+    assert source.pid not in {None, first}
+    [record] = caplog.records
+    assert record.getMessage() == f'event=reader-died pid={first} signal=SIGKILL asked="reading mlx5_0"'
+
+
+def test_a_process_that_dies_again_and_again_is_replaced_after_a_while_and_nothing_waits_for_that(
+    root, threads, caplog
+):
+    threads(2)
+    now = [time.monotonic()]
+    source = ChildSource(setup(root), clock=lambda: now[0])
+    device = source.discover("mlx5_0", 1)
+    os.kill(source.pid, signal.SIGKILL)
+    assert source.list(*EVERYTHING).names
+    os.kill(source.pid, signal.SIGKILL)
+    question = (device, columns(device))
+    assert ask(source, question, question) == [None, None]
+    with pytest.raises(SourceError):
+        source.list(*EVERYTHING)
+    assert source.pid is None
+    assert len(caplog.records) == 2
+    now[0] += process.RETRY[0]
+    assert ask(source, question)[0].errnos == {}
+    source.close()
+
+
+def test_a_process_that_cannot_be_started_is_told_once_and_tried_again_later(root, threads, monkeypatch, caplog):
+    threads(2)
+    now = [0.0]
+    source = ChildSource(setup(root), clock=lambda: now[0])
+    monkeypatch.setattr(process.sys, "executable", "/nonexistent/python")
+    for _ in range(2):
+        with pytest.raises(SourceError):
+            source.list(*EVERYTHING)
+    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["event=reader-not-started"]
+    monkeypatch.undo()
+    now[0] += process.RETRY[0]
+    assert source.list(*EVERYTHING).names
+    source.close()
+
+
+def test_a_fault_in_the_process_is_told_with_its_trace_and_the_process_goes_on(source, caplog):
+    device = source.discover("mlx5_0", 1)
+    [good, bad, again] = ask(source, (device, (0,)), (device, (9999,)), (device, (0,)))
+    assert bad is None
+    assert good.values == again.values
+    [record] = caplog.records
+    assert "IndexError" in record.getMessage() or "KeyError" in record.getMessage()
+
+
+class Fifo:
+    """A tree on disk in which the state of mlx5_0 is a pipe: opening it to read waits until somebody opens it to write.
+
+    What comes back then is ESPIPE, as a pipe has no place to read at.
+    """
+
+    def __init__(self, root):
+        self.path = root / "class/infiniband/mlx5_0/ports/1/state"
+
+    def hang(self):
+        self.path.unlink()
+        os.mkfifo(self.path)
+
+    def answer(self):
+        # Not blocking: where nobody reads, the test is wrong and ends here.
+        os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+class Bench:
+    def __init__(self, root):
+        self.events = queue.Queue()
+        self.pool = ReaderPool(self.events.put, lambda: ChildSource(setup(root)), StillClock())
+        self.devices = {}
+        for name in ("mlx5_0", "mlx5_1"):
+            self.pool.submit([Discover(name, 1)])
+            self.devices[name] = self.next().device
+
+    def next(self):
+        return self.events.get(timeout=SECONDS)
+
+    def state(self, name):
+        return Read(name, 1, (Tier.STATE,), self.devices[name].layout.tiers[Tier.STATE])
+
+
+@pytest.fixture
+def fifo(root):
+    return Fifo(root)
+
+
+@pytest.fixture
+def bench(root, fifo, kind):
+    fifo.hang()
+    one = Bench(root)
+    yield one
+    one.pool.close()
+
+
+def asleep(pid):
+    """Whether a process waits in open() of the pipe, as it would in a driver."""
+    return Path(f"/proc/{pid}/wchan").read_text() in {"wait_for_partner", "fifo_open"}
+
+
+def hang(bench):
+    bench.pool.submit([bench.state("mlx5_0"), bench.state("mlx5_1"), ReadListing()])
+    until(lambda: bench.pool._source.pid and asleep(bench.pool._source.pid))
+    return bench.pool._source.pid
+
+
+def test_a_process_that_hangs_is_left_and_named_and_another_goes_on_with_what_was_asked_of_it(bench, fifo):
+    stuck = hang(bench)
+    bench.pool.abandon("mlx5_0")
+    assert bench.pool.stuck() == {"mlx5_0": stuck}
+    event = bench.next()
+    assert (event.reading.device, event.reading.values) == ("mlx5_1", (4,))
+    assert isinstance(bench.next(), ListingDone)
+    assert bench.pool._source.pid != stuck
+    fifo.answer()
+    assert bench.next().reading.device == "mlx5_0"
+
+
+def test_what_a_process_was_asked_after_the_read_that_hangs_it_does_no_more(bench, fifo):
+    stuck = hang(bench)
+    bench.pool.abandon("mlx5_0")
+    assert [bench.next(), bench.next()]
+    fifo.answer()
+    late = bench.next()
+    assert (late.reading.device, late.reading.errnos) == ("mlx5_0", {0: errno.ESPIPE})
+    until(lambda: not Path(f"/proc/{stuck}").exists())
+    assert bench.pool.stuck() == {}
+    assert bench.events.empty()
+
+
+def test_a_device_that_hangs_is_neither_read_nor_discovered_by_the_next_process(bench, fifo):
+    hang(bench)
+    bench.pool.abandon("mlx5_0")
+    bench.pool.submit([bench.state("mlx5_0"), Discover("mlx5_0", 2), ReadListing()])
+    assert [type(bench.next()) for _ in range(3)][1:] == [ListingDone, ListingDone]
+    fifo.answer()
+    assert bench.next().reading.device == "mlx5_0"  # of the first question; the second one waits for the pipe again
+    until(lambda: asleep(bench.pool._source.pid))
+    fifo.answer()
+    assert bench.next().reading.generation == 1
+    found = bench.next()
+    assert isinstance(found, Discovered)
+    assert found.device.layout.generation == 2
+
+
+def test_closing_does_not_wait_for_a_process_that_hangs_and_names_it(bench, fifo):
+    stuck = hang(bench)
+    assert bench.pool.close(0.01) is False
+    assert bench.pool.stuck() == {"mlx5_0": stuck}
+    fifo.answer()
+    until(lambda: not Path(f"/proc/{stuck}").exists())
+
+
+def test_a_process_that_is_killed_while_it_hangs_ends_the_wait_for_it(bench):
+    stuck = hang(bench)
+    bench.pool.abandon("mlx5_0")
+    assert [bench.next(), bench.next()]
+    os.kill(stuck, signal.SIGKILL)
+    event = bench.next()
+    assert (event.reading.device, set(event.reading.errnos.values())) == ("mlx5_0", {5})
+    until(lambda: bench.pool.stuck() == {})
