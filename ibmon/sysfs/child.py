@@ -7,6 +7,7 @@ read that hangs in it, which not even SIGKILL ends, keeps nothing from a success
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -27,6 +28,8 @@ from ibmon.sysfs.source import LocalSource
 
 NAME: Final = "ibmon-reader"
 """What `ps` shows; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
+
+_PR_SET_PDEATHSIG: Final = 1  # include/uapi/linux/prctl.h
 
 _RECEIVE: Final = 1 << 18
 
@@ -108,10 +111,11 @@ def serve(connection: socket.socket) -> None:
             connection.sendall(answer)
 
 
-def run(connection: socket.socket) -> NoReturn:
-    """Be the reader process from here on, whatever this process was before."""
+def run(connection: socket.socket, parent: int) -> NoReturn:
+    """Be the reader process of `parent` from here on, whatever this process was before."""
     code = 1
     try:
+        _end_with(parent)
         _let_go(connection.fileno())
         with contextlib.suppress(OSError, msgspec.DecodeError):  # the daemon has gone, or talks like another version
             serve(connection)
@@ -119,6 +123,17 @@ def run(connection: socket.socket) -> NoReturn:
     finally:
         # Without the ways out of the process that this one may be a copy of: no handler, no buffer, no lock of it.
         os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel end this process with the thread that made it, so with the daemon.
+
+    Without that a read that hangs would still be followed by those of the other files of its device, each of which may
+    hang as long.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had ended before that was said
+        os._exit(0)
 
 
 def _let_go(keep: int) -> None:
@@ -139,8 +154,8 @@ def _let_go(keep: int) -> None:
 
 
 def main() -> NoReturn:
-    """The reader process as a program: its argument is the descriptor of its socket."""
-    run(socket.socket(fileno=int(sys.argv[1])))
+    """The reader process as a program: its arguments are the descriptor of its socket and the daemon's process id."""
+    run(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -96,9 +96,10 @@ def fork() -> Child:
     ours, theirs = socket.socketpair()
     gc.collect()
     gc.freeze()  # else either collector writes into every object, and so into a page of its own
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        child.run(theirs)
+        child.run(theirs, parent)
     theirs.close()
     return Child(pid, ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
@@ -111,7 +112,7 @@ def spawn() -> Child:
     places = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", child.__name__, str(theirs.fileno())],
+            [sys.executable, "-m", child.__name__, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             cwd="/",  # -m looks there first; in the present directory anybody could have put a module
             env={**os.environ, "PYTHONPATH": places},

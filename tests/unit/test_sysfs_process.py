@@ -5,6 +5,8 @@ import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -333,3 +335,35 @@ def test_a_process_that_is_killed_while_it_hangs_ends_the_wait_for_it(bench):
     event = bench.next()
     assert (event.reading.device, set(event.reading.errnos.values())) == ("mlx5_0", {5})
     until(lambda: bench.pool.stuck() == {})
+
+
+KILLED = """
+import sys
+from ibmon.sysfs import danger, process, wire
+from ibmon.sysfs.process import ChildSource
+
+process.threading.active_count = lambda: int(sys.argv[2])
+source = ChildSource(wire.Setup(sys.argv[1], danger.Platform(), ethtool=False))
+device = source.discover("mlx5_0", 1)
+print(source.pid, flush=True)
+list(source.read([(device, tuple(range(len(device.layout.columns))))]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["copy", "program"])
+def test_a_process_whose_daemon_is_killed_ends_with_the_read_it_is_in_although_it_was_asked_for_more(root, fifo, kind):
+    fifo.hang()
+    threads = "1" if kind == "copy" else "2"
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(root), threads], stdout=subprocess.PIPE) as daemon:
+        pid = int(daemon.stdout.readline())
+        until(lambda: asleep(pid))
+        daemon.kill()
+    until(lambda: not alive(pid))
+
+
+def alive(pid):
+    """Whether a process is there, and not only waits for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except FileNotFoundError:
+        return False
