@@ -156,39 +156,86 @@ def a_stop_takes_less_than_2_s_and_is_clean():
     return f"{taken:.2f} s"
 
 
-@check
-def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
-    """The last: the device hangs until the guest ends."""
-    mock("mlx5_1 1 delay_ms 90000")
-    eventually(hung_readers, within=15, what="a reader in D state")
-    hung.update(hung_readers())
-    old = str(main_pid())
+def memory(pid: int) -> str:
+    """Resident and proportional memory of a process."""
+    fields = dict(re.findall(r"^(Rss|Pss): +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE))
+    return ", ".join(f"{name} {int(value) / 1024:.1f} MiB" for name, value in sorted(fields.items(), reverse=True))
+
+
+def readers() -> list[int]:
+    """The daemon's processes but itself."""
+    pids = (Path(f"/sys/fs/cgroup/{show('ControlGroup')}") / "cgroup.procs").read_text().split()
+    return sorted({int(pid) for pid in pids} - {main_pid()})
+
+
+def shows_it_stalled() -> bool:
+    """Whether a scrape is answered, and tells that the hung device is stalled."""
+    return serves() and scrape().value("ibmon_device_stalled", device="mlx5_1") == 1
+
+
+def serves_again(command: str, old: int) -> str:
+    """Seconds from a command that ends the daemon until its successor serves what does not hang."""
     begin = time.monotonic()
-    sh("systemctl restart --no-block ibmon")
-    within = limit(10, emulated=10 + undisturbed[0])
+    sh(command)
     # Asked in this order: a refused connection costs nothing, and systemctl would take time from what is measured.
     eventually(
-        lambda: serves_healthy_port() and show("MainPID") not in {"0", old},
-        within=within,
+        lambda: serves_healthy_port() and show("MainPID") not in {"0", str(old)},
+        within=limit(10, emulated=10 + undisturbed[0]),
         what=lambda: journal()[-2000:],
     )
     return f"{time.monotonic() - begin:.2f} s"
 
 
 @check
-def the_successor_asks_the_hung_device_nothing_more():
-    time.sleep(6)  # more than one state interval
-    assert hung
-    assert (now := hung_readers()) == hung, f"{hung} hung before the restart and {now} after it"
+def one_process_reads_and_holds_none_of_the_daemon_s_sockets_and_files():
+    [reader] = readers()
+    held = [str(path.readlink()) for path in Path(f"/proc/{reader}/fd").iterdir()]
+    others = [target for target in held if not target.startswith(("/sys/", "/hr/sys/"))]
+    assert sorted(target.partition(":")[0] for target in others) == ["/dev/null"] * 3 + ["socket"], others
+    return f"daemon {memory(main_pid())}; reader {memory(reader)}"
+
+
+@check
+def a_read_that_hangs_costs_one_more_process():
+    """From here on the device hangs until the guest ends."""
+    [before] = readers()
+    mock("mlx5_1 1 delay_ms 150000")
+    eventually(hung_readers, within=15, what="a reader in D state")
+    hung.update(hung_readers())
+    assert hung == {before}
+    eventually(shows_it_stalled, within=limit(10, emulated=20), what="mlx5_1 is stalled")
+    assert serves_healthy_port()
+    eventually(lambda: len(readers()) == 2, within=limit(5, emulated=20), what="a second reader")
+    [successor] = set(readers()) - hung
+    return f"{memory(successor)}"
+
+
+@check
+def a_restart_serves_again_within_10_s_while_a_read_hangs_in_d_state():
+    old = main_pid()
+    return serves_again("systemctl restart --no-block ibmon", old)
 
 
 @check
 def the_successor_shows_the_hung_device_as_stalled_and_the_others_as_they_are():
+    eventually(shows_it_stalled, within=limit(5, emulated=20), what="mlx5_1 is stalled")
     metrics = scrape()
-    stalled = metrics.value("ibmon_device_stalled", device="mlx5_1")
-    assert stalled == 1, f"ibmon_device_stalled of mlx5_1 is {stalled}"
     assert metrics.value("ibmon_port_state", device="mlx5_1", port="1") is None
     assert metrics.value("ibmon_port_state", device="mlx5_0", port="1") == 4
+
+
+@check
+def a_killed_daemon_serves_again_within_10_s_while_a_read_hangs_in_d_state():
+    old = main_pid()
+    return serves_again(f"kill -9 {old}", old)
+
+
+@check
+def no_successor_asks_the_hung_device_anything_more():
+    time.sleep(6)  # more than one state interval
+    assert hung
+    assert (now := hung_readers()) == hung, f"{hung} hung before the restarts and {now} after them"
+    assert shows_it_stalled()
 
 
 if __name__ == "__main__":
