@@ -176,7 +176,10 @@ class Daemon:
         if self._readers.live:
             self._kernel_log.start()
         self._recall()
-        self._control.start()
+        if self._persistence.second:
+            self._verdict = None  # the other's word stands there, and people talk to the one that acts
+        else:
+            self._control.start()
         self._actor = self._start_actor()
         self._housekeeping = Housekeeping(lambda chore: self._queue.put(ChoreDue(chore)))
         log.info(

@@ -32,7 +32,8 @@ class Persistence:
     """The state directory of a running daemon.
 
     Attributes:
-        acts: False where another daemon holds the lock: then this one exports and does nothing else.
+        acts: False where the lock cannot be had: then this one exports and does nothing else.
+        second: whether that is because another daemon of this node holds it.
     """
 
     def __init__(self, config: Config, node: str, machine: str, metrics: SelfMetrics) -> None:
@@ -40,6 +41,7 @@ class Persistence:
         self._node = node
         self._metrics = metrics
         self._lock = StateLock(directory)
+        self.second = False
         try:
             self.acts = self._lock.acquire()
         except StoreError as error:
@@ -47,7 +49,8 @@ class Persistence:
             self.acts = False
             log.warning("%s: nothing is saved, and nothing is asked of the scheduler", error)
         else:
-            if not self.acts:
+            self.second = not self.acts
+            if self.second:
                 log.warning("another ibmon runs on %s: this one exports, and acts for nothing", directory)
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
