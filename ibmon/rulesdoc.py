@@ -247,7 +247,7 @@ def _runbook(rule: Rule) -> Iterator[str]:
     yield from _table(
         ("Setting", "Default", "Meaning"), ((f"`{limit.key}`", limit.text, KEYS[limit.key]) for limit in limits)
     )
-    if chosen.unit == "ber":
+    if chosen.ratio:
         yield "\n"
         yield from _ratios()
     yield "\n"

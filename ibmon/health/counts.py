@@ -39,12 +39,15 @@ def ber_window(facts: PortFacts, settings: Settings) -> float | None:
 def limits(facts: PortFacts, settings: Settings, window: float) -> tuple[float, float]:
     """Warning and critical as counts within the window; infinity where there is none."""
     out = []
-    for value in (settings.warning, settings.critical):
+    for value, unit in (
+        (settings.warning, settings.warning_unit),
+        (settings.critical, settings.critical_unit),
+    ):
         if value is None:
             out.append(math.inf)
-        elif settings.unit == "ber":
+        elif unit == "ber":
             out.append(value * facts.rate * 8 * window if facts.rate else math.inf)
-        elif settings.unit == "per_hour":
+        elif unit == "per_hour":
             out.append(value * window / 3600.0)
         else:
             out.append(value)
@@ -136,20 +139,31 @@ def symbol_errors(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]
     """Symbol errors as a bit error ratio, in three minutes at least, away from flaps, on a port that was up so long."""
     key = "phy/rx_pcs_symbol_err_phy" if facts.link_layer == "Ethernet" else "counters/symbol_error"
     window = ber_window(facts, settings)
-    if key in facts.present and settings.unit == "ber":
+    if key in facts.present and settings.ratio:
         up = facts.active_for or 0.0
         if window is None or up < window:
             expires = math.inf if window is None else window - up
             return (Condition(Verdict.UNKNOWN, counter=key.partition("/")[2], expires=expires),)
     found = counter(facts, settings, key, intervals=3, without=_around_flaps(facts))
-    return () if found is None else (found,)
+    return () if found is None else (_clean(found, facts, settings, key),)
+
+
+def _clean(found: Condition, facts: PortFacts, settings: Settings, key: str) -> Condition:
+    """A link at its specified ratio counts an error now and then for ever: fewer than three in one window are clean."""
+    if found.verdict is not Verdict.GOOD or not settings.ratio or not facts.rate:
+        return found
+    window = SPEC_ERRORS / (SPEC_BER * facts.rate * 8)
+    errors = facts.windows.get(key, EMPTY).total(window, facts.now, facts.boot)
+    if errors.events < SPEC_ERRORS:
+        return found._replace(quiet=math.inf)
+    return found._replace(quiet=0.0, expires=min(found.expires, errors.expires))
 
 
 def gross_errors(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """So many symbol errors that no long window is needed to be sure."""
     key = "phy/rx_pcs_symbol_err_phy" if facts.link_layer == "Ethernet" else "counters/symbol_error"
     found = counter(facts, settings, key, intervals=5, without=_around_flaps(facts))
-    return () if found is None else (found,)
+    return () if found is None else (_clean(found, facts, settings, key),)
 
 
 def link_recovery(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:

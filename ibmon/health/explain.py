@@ -134,7 +134,7 @@ def _limits(
         # An alert's hold above the drain's is cut to that, so it comes from where the other was written.
         sources = (key, "hold") if key == "alert_hold" and value != row.alert_hold else (key,)
         value = value.value if isinstance(value, Mode) else value
-        unit = chosen.unit if key in ("warning", "critical") else ""
+        unit = chosen.unit(key) if key in ("warning", "critical") else ""
         out.append(Limit(key, value, amount(chosen, key), _origin(sources, layers, origins), unit))
     return tuple(out)
 
@@ -190,12 +190,13 @@ def amount(chosen: Settings, key: str) -> str:
         return counts.span(value)
     if key not in ("warning", "critical"):
         return f"{value:g}"
-    if chosen.unit == "ber":
+    unit = chosen.unit(key)
+    if unit == "ber":
         return f"BER {value:g}"
-    if chosen.unit == "per_hour":
+    if unit == "per_hour":
         each_second = value / 3600
         return f"{each_second:g}/s" if each_second >= 1 and each_second.is_integer() else f"{value:g}/h"
-    return f"{value:g} {chosen.unit}".rstrip()
+    return f"{value:g} {unit}".rstrip()
 
 
 def effect(chosen: Settings) -> str:
@@ -223,7 +224,7 @@ _MOST: Final[Mapping[Mode, str]] = {
 
 def at_rate(chosen: Settings, gbps: float) -> Ber | None:
     """The rule's limits as counts at a link rate in Gb/s; None for a rule that knows no bit error ratio."""
-    if chosen.unit != "ber":
+    if not chosen.ratio:
         return None
     rate = round(gbps * GBPS)
     facts = PortFacts(ANY, Role.COMPUTE, None, True, False, None, None, rate, None, None, None, None, True)  # noqa: FBT003

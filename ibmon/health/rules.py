@@ -128,7 +128,8 @@ RULES: tuple[Rule, ...] = (
         causes="a dirty or failing cable, transceiver or connector",
         todo="`mlxlink -d DEVICE -c` shows the error ratios that the card measures; clean and reseat the cable at both "
         "ends, then swap it",
-        clears="no symbol error for the recover time",
+        clears="fewer than three symbol errors in the time in which a link at its specified ratio makes three (125 min "
+        "at 400 Gb/s); where the limits are set per hour, none for the recover time",
     ),
     Rule(
         id="gross-errors", check=counts.gross_errors, health=PortHealth.DEGRADED, warning_health=PortHealth.WARNING,
@@ -140,7 +141,8 @@ RULES: tuple[Rule, ...] = (
         source="1e-12 (ibdiagnet, the old specification) is above the least packet loss that CorrOpt saw harm from",
         causes="a dirty, damaged or failing cable, transceiver or connector",
         todo="take the node out of multi-node jobs; clean and reseat the cable at both ends; swap it",
-        clears="no symbol error for the recover time",
+        clears="fewer than three symbol errors in the time in which a link at its specified ratio makes three (125 min "
+        "at 400 Gb/s); where the limits are set per hour, none for the recover time",
     ),
     Rule(
         id="link-recovery", check=counts.link_recovery, health=PortHealth.WARNING,

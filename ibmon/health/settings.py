@@ -63,15 +63,25 @@ class Settings(NamedTuple):
     window: float | None = None
     warning: float | None = None
     critical: float | None = None
-    unit: Unit = ""
+    warning_unit: Unit = ""
+    critical_unit: Unit = ""
     polls: int | None = None
+
+    def unit(self, limit: str) -> Unit:
+        """The unit of ``warning`` or ``critical``: a site may write one of them in another unit than the table."""
+        return self.critical_unit if limit == "critical" else self.warning_unit
+
+    @property
+    def ratio(self) -> bool:
+        """Whether a limit is a bit error ratio, so that the port's own rate sets the count."""
+        return "ber" in (self.warning_unit, self.critical_unit)
 
 
 def of_rule(rule: Rule) -> Settings:
     """The row as it stands."""
     return Settings(
         rule, rule.enabled, rule.alert_hold, rule.hold, rule.recover, rule.action,
-        rule.window, rule.warning, rule.critical, rule.unit, rule.polls,
+        rule.window, rule.warning, rule.critical, rule.unit, rule.unit, rule.polls,
     )  # fmt: skip
 
 
@@ -95,9 +105,9 @@ def _lay(below: Settings, layer: RuleConfig) -> Settings:
     for limit in ("warning", "critical"):
         rise = getattr(layer, f"{limit}_per_hour")
         if rise is not None:
-            given[limit], given["unit"] = rise, "per_hour"
-        elif limit in given and below.unit == "per_hour":
-            given["unit"] = "ber"
+            given[limit], given[f"{limit}_unit"] = rise, "per_hour"
+        elif limit in given and below.unit(limit) == "per_hour":
+            given[f"{limit}_unit"] = "ber"
     laid = below._replace(**given)
     if "hold" in given and "alert_hold" not in given:
         # A hold shorter than the alert's would drain without an alert: the alert comes no later than the drain.

@@ -56,16 +56,22 @@ def product_uuid(sysfs: Path) -> str:
 def default_route(proc: Path = Path("/proc")) -> frozenset[str]:
     """Network interfaces with a default route, IPv4 or IPv6; empty where nobody tells."""
     found = set()
-    for name, is_default, interface in (
-        ("route", lambda f: f[1] == f[7] == "00000000", 0),
-        ("ipv6_route", lambda f: f[0] == "0" * 32 and f[1] == "00" and f[9] != "lo", 9),
-    ):
-        try:
-            lines = (proc / "net" / name).read_text(encoding="ascii").splitlines()
-        except (OSError, UnicodeDecodeError):
-            continue
-        found |= {f[interface] for line in lines if len(f := line.split()) >= 10 and is_default(f)}
+    for fields in _fields(proc / "net/route"):
+        if len(fields) > 7 and fields[1] == fields[7] == "00000000":
+            found.add(fields[0])
+    for fields in _fields(proc / "net/ipv6_route"):
+        # The kernel keeps an unreachable default at lo.
+        if len(fields) > 9 and fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
+            found.add(fields[9])
     return frozenset(found)
+
+
+def _fields(path: Path) -> list[list[str]]:
+    """The fields of each line; none where the file cannot be read."""
+    try:
+        return [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def own_usage() -> dict[str, float]:
