@@ -142,7 +142,10 @@ def main(name: str, listen: str = "127.0.0.1:0") -> int:
             stage.end()
     for complaint in witness.complaints():
         sys.stderr.write(f"ibmon: the scenario {name} did not end as it has to: {complaint}\n")
-    return 1 if witness.complaints() else 0
+    if witness.complaints():
+        return 1
+    print(f"{name} ended as it has to: {scenario.ending.text()}")
+    return 0
 
 
 def _turns(stage: Stage, witness: Witness) -> Iterator[Snapshot]:

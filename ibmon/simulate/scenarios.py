@@ -62,6 +62,13 @@ class Ending(NamedTuple):
     shown: frozenset[str] = frozenset()
     drains: int = 0
 
+    def text(self) -> str:
+        """``fit, drained 1x and given back, findings on the way: port-down``."""
+        drains = (
+            f"drained {self.drains}x{'' if self.drained else ' and given back'}" if self.drains else "never drained"
+        )
+        return f"{self.fitness.value}, {drains}, findings on the way: {_words(self.shown)}"
+
 
 class Scenario(NamedTuple):
     """One story.

@@ -56,6 +56,7 @@ def test_a_story_is_played_on_the_real_daemon_through_a_reboot_and_verified(stor
     assert "# It begins." in out
     assert "  node fit\n" in out
     assert "NodeName=gpu0017 State=IDLE Reason=(none)" in out
+    assert out.endswith("good ended as it has to: fit, never drained, findings on the way: none\n")
 
 
 def test_a_story_that_ends_otherwise_says_how_and_fails(stories, capsys):
