@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import msgspec
 
 from bench import tree
 from bench.figure import TIMES, Figure, Table, Target, median, quantity
-from bench.programs import node_exporter
+from bench.programs import Program, node_exporter
 from bench.settings import Settings
 from ibmon.config import Config
 from ibmon.devices import Devices
@@ -26,12 +25,14 @@ from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.reader import reader
 
 LIMIT = 0.25
+WARM_UP = 4
+"""Rounds that are not counted."""
 
 METHOD = """\
 Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is
 read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. The traffic
 counters of all ports move in between. node_exporter reads about half of these files for its scrape; its own
-process's metrics are off. CPU by the kernel's account, in turn, median."""
+process's metrics are off. CPU by the kernel's account, in turn and each as often first, median."""
 
 
 class Node:
@@ -76,29 +77,31 @@ def own_cost(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+def _both(node: Node, other: Program, *, first: int, traffic: tree.Traffic) -> tuple[float, float]:
+    """CPU seconds of each, ibmon's first. Who comes `first` finds the caches as other work has left them."""
+    traffic.move()
+    cost = [0.0, 0.0]
+    for who in (first, 1 - first):
+        if who == 0:
+            cost[0] = own_cost(node.fresh)
+        else:
+            before = other.cpu()
+            other.scrape()
+            cost[1] = other.cpu() - before
+    return cost[0], cost[1]
+
+
 def measure(settings: Settings) -> Figure:
     """Both, in turn, on trees of each size."""
     rows, targets = [], []
     for size in settings.sizes:
         root = tree.write(size, settings.scratch)
         node, traffic = Node(root), tree.Traffic(root)
-        ours: list[float] = []
-        theirs: list[float] = []
         with node_exporter(root, settings.scratch, own_metrics=False) as other:
-            for warm in (True, False):
-                for _ in range(3 if warm else settings.rounds):
-                    traffic.move()
-                    gc.collect()
-                    ours.append(own_cost(node.fresh))
-                    before = other.cpu()
-                    other.scrape()
-                    theirs.append(other.cpu() - before)
-                if warm:
-                    ours.clear()
-                    theirs.clear()
+            costs = [_both(node, other, first=turn % 2, traffic=traffic) for turn in range(settings.rounds + WARM_UP)]
         node.close()
         traffic.close()
-        mine, its = median(ours), median(theirs)
+        mine, its = (median(cost[who] for cost in costs[WARM_UP:]) for who in (0, 1))
         rows.append(
             (f"{size} devices", str(node.columns), f"{mine * 1e3:.2f}", f"{its * 1e3:.2f}", quantity(mine / its, TIMES))
         )
