@@ -132,13 +132,13 @@ def test_kill_9_during_a_hold_loses_no_time_of_it_and_tells_nothing_twice(node, 
     daemon = node.serving()
     node.goes_down()
     until(lambda: receiver.told == ["fit", "watch"])
-    held = "ibmon_port_hold_seconds", {"rule": "port-down", "device": "mlx5_3", "port": "1"}
-    until(lambda: (daemon.metric(held[0], **held[1]) or 0) > 0.7)
+    until(lambda: [f["text"] for f in node.verdict()["findings"]] == ["DOWN/Polling 1s"])
+    before = node.verdict()["sequence"]
     daemon.end(signal.SIGKILL)
 
     again = node.serving()
-    assert until(lambda: again.metric(held[0], **held[1])) >= 0.6
-    assert again.metric("ibmon_finding", rule="port-down", severity="warning", device="mlx5_3", port="1") == 1
+    until(lambda: node.verdict()["sequence"] != before and node.verdict()["findings"])
+    assert node.verdict()["findings"][0]["text"] in {"DOWN/Polling 1s", "DOWN/Polling 2s>2s"}
     node.wait_fitness("unfit")
     until(lambda: receiver.told[-1] == "unfit")
     again.end()
