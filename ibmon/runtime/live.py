@@ -248,7 +248,8 @@ class Daemon:
         if self._last_tick < (self._turned or 0.0):
             wait = min(wait, self._last_tick + PATIENCE - time.monotonic())
         try:
-            items.append(self._queue.get(timeout=max(0.0, min(wait, LONGEST_WAIT))))
+            # Python 3.10 can wait for ever in the first get of a queue whose timeout is zero.
+            items.append(self._queue.get(timeout=min(wait, LONGEST_WAIT)) if wait > 0 else self._queue.get_nowait())
             while True:
                 items.append(self._queue.get_nowait())
         except queue.Empty:
