@@ -108,6 +108,13 @@ class SlurmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timeout: float = 10.0
 
 
+class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[command]: the executable for any other scheduler (docs/command-backend.md); the timeout is in seconds."""
+
+    path: str = ""
+    timeout: float = 30.0
+
+
 class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[exporter]: where metrics and the page are served. Empty file names mean: not used."""
 
@@ -146,6 +153,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     override: tuple[OverrideConfig, ...] = ()
     action: ActionConfig = ActionConfig()
     slurm: SlurmConfig = SlurmConfig()
+    command: CommandConfig = CommandConfig()
     exporter: ExporterConfig = ExporterConfig()
     state: StateConfig = StateConfig()
     webhook: tuple[WebhookConfig, ...] = ()

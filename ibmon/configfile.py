@@ -131,6 +131,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     ):
         if not name:
             yield f"{key} is empty; leave it out to have its default"
+    if config.action.scheduler == "command" and not config.command.path:
+        yield 'action.scheduler is "command" and command.path is missing: name the executable'
     if not config.devices.include:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
 

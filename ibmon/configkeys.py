@@ -169,6 +169,7 @@ SECTIONS: Mapping[str, str] = {
         "the moment of a drain."
     ),
     "slurm": 'How Slurm\'s commands are called (scheduler = "slurm").',
+    "command": 'The executable that speaks to any other scheduler (scheduler = "command"): docs/command-backend.md.',
     "exporter": "Where metrics and the status page are served.",
     "state": "Where ibmon keeps what must outlive the process.",
     "webhook": "Receivers of signed messages, one entry each.",
@@ -226,8 +227,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             Kind.CHOICE,
             "who gives this node its jobs",
             '"slurm"',
-            choices=("none", "slurm"),
-            later=("kubernetes", "command", "controller"),
+            choices=("none", "slurm", "command"),
+            later=("kubernetes", "controller"),
         ),
         "stop_file": Key(
             Kind.FILE, "while this file exists ibmon writes nothing to the scheduler", '"/etc/ibmon/STOP"'
@@ -258,6 +259,10 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "node_name": Key(Kind.NAME, "this node's name in Slurm; empty: asked of Slurm", '"gpu-17"'),
         "directory": Key(Kind.FILE, "where scontrol lies; empty: found by PATH", '"/opt/slurm/bin"'),
         "timeout": Key(Kind.DURATION, "how long one call may take", '"10s"', above=0),
+    },
+    "command": {
+        "path": Key(Kind.FILE, "the executable, by its absolute path", '"/etc/ibmon/pbs"'),
+        "timeout": Key(Kind.DURATION, "how long one call may take", '"30s"', above=0),
     },
     "exporter": {
         "listen": Key(Kind.LISTEN, "address and port; no address: all of them", '"127.0.0.1:19315"'),

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 MAX_OUTPUT: Final = 24 * 1024 * 1024  # 20,000 nodes at about 1 KiB each; twice this must fit the unit's MemoryMax
+MAX_INPUT: Final = 4096  # what every Linux pipe takes at once, also that of a user with many (pipe(7))
 _CHUNK: Final = 65536
 _POLL: Final = 0.05  # seconds between two looks whether the command has ended
 _REAP: Final = 2.0  # seconds that a killed command gets to die; one in D state takes longer
@@ -35,13 +36,17 @@ class CommandError(Exception):
     """The command could not be started, outran its deadline or wrote too much; the text says which."""
 
 
-def run(argv: Sequence[str], *, timeout: float, environment: Mapping[str, str]) -> Output:
-    """Run a command to its end within `timeout` seconds; CommandError if it does not get there."""
+def run(argv: Sequence[str], *, timeout: float, environment: Mapping[str, str], stdin: bytes = b"") -> Output:
+    """Run a command to its end within `timeout` seconds; CommandError if it does not get there.
+
+    `stdin` is what it may read, at most `MAX_INPUT` bytes.
+    """
     _unreaped[:] = [child for child in _unreaped if child.poll() is None]
+    source = _filled_pipe(stdin)
     try:
         child = subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
+            stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environment),
@@ -50,6 +55,8 @@ def run(argv: Sequence[str], *, timeout: float, environment: Mapping[str, str]) 
         )
     except OSError as error:
         raise CommandError(f"{argv[0]} does not start: {error.strerror}") from None
+    finally:
+        os.close(source)
     try:
         stdout, stderr = _collect(child, time.monotonic() + timeout)
     except TimeoutError:
@@ -59,6 +66,18 @@ def run(argv: Sequence[str], *, timeout: float, environment: Mapping[str, str]) 
     finally:
         _end(child)
     return Output(child.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def _filled_pipe(data: bytes) -> int:
+    """The reading end of a pipe that holds these bytes and then ends: nobody need feed it while the command runs."""
+    if len(data) > MAX_INPUT:
+        raise ValueError(f"{len(data)} bytes do not fit into a pipe at once")
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, data)
+    finally:
+        os.close(writing)
+    return reading
 
 
 def _collect(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytearray, bytearray]:

@@ -202,6 +202,10 @@ class Daemon:
             from ibmon.drain.slurm import Slurm
 
             scheduler = Slurm(self.config.slurm)
+        if scheduler is None and self.config.action.scheduler == "command":
+            from ibmon.drain.command import Command
+
+            scheduler = Command(self.config.command, self.engine.identity.node)
         if scheduler is None:
             return None
         return Actor(self._queue.put, scheduler, self._persistence.store, self._gates, self._clock)
@@ -363,7 +367,7 @@ class Daemon:
         before, self.config = self.config, loaded.config
         self._valid, self._hash = True, loaded.hash
         tell_doubts(loaded)
-        for section in ("exporter", "state", "node", "webhook", "slurm"):
+        for section in ("exporter", "state", "node", "webhook", "slurm", "command"):
             if getattr(before, section) != getattr(self.config, section):
                 log.warning("[%s] has changed: that takes a restart", section)
         if before.action.scheduler != self.config.action.scheduler:

@@ -15,8 +15,8 @@ ROOT = Path(ibmon.__file__).parent
 # A module is core, and so pure, unless its room is named here.
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
-    "drain.slurm_text", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture", "virtualtree",
-    "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
+    "drain.slurm_text", "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
+    "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
     "configvalues", "backoff", "__main__", "rulesdoc",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
