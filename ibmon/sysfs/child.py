@@ -107,6 +107,7 @@ def serve(connection: socket.socket) -> None:
         request, received = taken
         if isinstance(request, wire.Setup):
             server = Server(request)
+            connection.sendall(wire.answer())
         elif server is not None and (answer := server.take(request)) is not None:
             connection.sendall(answer)
 

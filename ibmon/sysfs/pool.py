@@ -169,6 +169,7 @@ class ReaderPool:
 
     def _run(self, source: Source) -> None:
         try:
+            source.open()  # before a job is taken, so that no device is blamed for it
             while tasks := self._next():
                 if not all(self._finished(job, event) for job, event in self._do(source, tasks)):
                     return

@@ -138,9 +138,9 @@ class _Asked(NamedTuple):
 class ChildSource:
     """`ibmon.sysfs.source.Source` in a process of its own.
 
-    In a process with one thread it starts at once, as a copy of it; else when it is first asked, in the thread that
-    asks. A process that dies is replaced at once and asked again; one that dies soon after that is replaced at the
-    first question after the backoff, and what is asked until then has no answer.
+    In a process with one thread it starts at once, as a copy of it; else when it is opened, in the thread that asks. A
+    process that dies is replaced at once and asked again; one that dies soon after that is replaced at the first
+    question after the backoff, and what is asked until then has no answer.
 
     Args:
         setup: what is read.
@@ -165,6 +165,11 @@ class ChildSource:
         """The process that reads; None where there is none now."""
         reader = self._child
         return None if reader is None else reader.pid
+
+    def open(self) -> None:
+        """Start the process unless there is one. Where that fails the next question tries again."""
+        with contextlib.suppress(SourceError):
+            self._living()
 
     def list(
         self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
@@ -246,18 +251,24 @@ class ChildSource:
     def _living(self) -> Child:
         if self._child is None and not self._retracted and self._clock() >= self._not_before:
             self._begin(spawn)
-        if self._child is None:
+        if self._child is None or self._retracted:
             raise SourceError("there is no reader process now")
         return self._child
 
     def _begin(self, start: Callable[[], Child]) -> None:
+        """Start a process and wait until it is ready; there is none afterwards where that failed."""
         self._known.clear()
         try:
-            self._child = start()
-            self._child.tell(self._setup)
+            reader = self._child = start()
         except OSError as error:
             log.error('event=reader-not-started error="%s"', error)
             self._wait_longer()
+            return
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # it has died, or is taken for dead
+            reader.tell(self._setup)
+            if reader.answer(alone=True) is not None:
+                return
+        self._bury(reader, "starting")
 
     def _bury(self, reader: Child, what: str) -> None:
         """Say once what became of a process that has died; the next one starts at once, or after the backoff."""

@@ -33,6 +33,10 @@ class Source(Protocol):
         """The process that reads; None before it has one."""
         ...
 
+    def open(self) -> None:
+        """Get ready, however long that takes: the first call, in the thread that asks."""
+        ...
+
     def list(
         self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
     ) -> Listing:
@@ -89,6 +93,9 @@ class LocalSource:
         self._platform = platform or danger.Platform()
         self._ethtool = ethtool
         self.files: Reader = reader(tree, clock, ethtool=ethtool)
+
+    def open(self) -> None:
+        """It is ready."""
 
     def list(
         self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]

@@ -17,7 +17,7 @@ _LENGTH: Final = struct.Struct("=I")
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message: what is read. It has no answer.
+    """The first message: what is read. An answer that holds None says that the process is ready.
 
     Attributes:
         root: absolute path of the sysfs root.

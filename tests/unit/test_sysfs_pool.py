@@ -193,6 +193,25 @@ def test_a_device_that_was_given_up_before_its_turn_and_is_quick_then_has_all_it
     assert bench.pool.stuck().keys() == {"mlx5_0"}
 
 
+def test_no_device_is_blamed_for_a_source_that_is_slow_to_get_ready():
+    ready, events, clock = threading.Event(), queue.Queue(), StillClock()
+
+    class Slow(LocalSource):
+        def open(self):
+            assert ready.wait(SECONDS)
+
+    tree = virtual(Frame(t=0, files=FILES))
+    pool = ReaderPool(events.put, lambda: Slow(1, tree, clock), clock)
+    pool.submit([Discover("mlx5_0", 1)])
+    pool.abandon("mlx5_0")
+    clock.at = clock.at._replace(monotonic=clock.at.monotonic + PATIENCE)
+    pool.turn()
+    assert pool.stuck() == {}
+    ready.set()
+    assert events.get(timeout=SECONDS).device.name == "mlx5_0"
+    assert pool.close(SECONDS)
+
+
 def test_giving_up_a_device_that_is_not_being_read_changes_nothing(bench):
     worker = bench.pool._worker
     for name in ("mlx5_0", "never_there"):
