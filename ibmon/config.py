@@ -133,6 +133,19 @@ class StateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     runtime_directory: str = "/run/ibmon"
 
 
+class AlertmanagerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[[alertmanager]]: who is told what fires, again each `resend_interval` (seconds). Empty file names: not used."""
+
+    url: str
+    resend_interval: float = 60.0
+    basic_auth_file: str = ""
+    bearer_token_file: str = ""
+    ca: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+    runbook_url: str | None = None
+
+
 class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[[webhook]]: a receiver of signed messages."""
 
@@ -156,4 +169,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     command: CommandConfig = CommandConfig()
     exporter: ExporterConfig = ExporterConfig()
     state: StateConfig = StateConfig()
+    alertmanager: tuple[AlertmanagerConfig, ...] = ()
     webhook: tuple[WebhookConfig, ...] = ()

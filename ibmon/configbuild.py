@@ -35,6 +35,7 @@ _SECTIONS: Mapping[str, type[msgspec.Struct]] = {
 ENTRIES: Mapping[str, type[msgspec.Struct]] = {
     "port": c.PortConfig,
     "override": c.OverrideConfig,
+    "alertmanager": c.AlertmanagerConfig,
     "webhook": c.WebhookConfig,
 }
 

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -121,6 +122,7 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"exporter.{missing} is missing: a certificate and its key are given together"
     if exporter.client_ca and not exporter.tls_cert:
         yield "exporter.client_ca needs tls_cert and tls_key: only HTTPS has client certificates"
+    yield from _alertmanager_contradictions(config)
     for number, webhook in enumerate(config.webhook):
         if not webhook.secret_file:
             yield f"webhook[{number}].secret_file is missing: every message is signed; name a file that holds the key"
@@ -135,6 +137,17 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield 'action.scheduler is "command" and command.path is missing: name the executable'
     if not config.devices.include:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
+
+
+def _alertmanager_contradictions(config: Config) -> Iterator[str]:
+    for number, target in enumerate(config.alertmanager):
+        place = f"alertmanager[{number}]"
+        if target.basic_auth_file and target.bearer_token_file:
+            yield f"{place} has both basic_auth_file and bearer_token_file; keep one of them"
+        if target.client_key and not target.client_cert:
+            yield f"{place}.client_cert is missing: a key is given together with its certificate"
+        if (target.ca or target.client_cert) and not target.url.startswith("https:"):
+            yield f"{place} names certificates and its url is not https://; write https, or remove them"
 
 
 def _doubts(config: Config) -> Iterator[str]:
@@ -154,6 +167,17 @@ def _doubts(config: Config) -> Iterator[str]:
     listen = config.exporter.listen
     if config.exporter.basic_auth_file and not config.exporter.tls_cert and not _loopback(listen):
         yield f"exporter.basic_auth_file without tls_cert: passwords cross the network in clear at {listen}"
+    yield from _alertmanager_doubts(config)
+
+
+def _alertmanager_doubts(config: Config) -> Iterator[str]:
+    if config.alertmanager and config.action.mode is Mode.OBSERVE:
+        yield '[[alertmanager]] has no effect: action.mode is "observe"; write "alert" to have alerts sent'
+    for number, target in enumerate(config.alertmanager):
+        credentials = target.basic_auth_file or target.bearer_token_file
+        where = urlsplit(target.url)
+        if credentials and where.scheme == "http" and not _loopback(f"{where.netloc}:"):
+            yield f"alertmanager[{number}] has credentials and no https: they cross the network in clear"
 
 
 def _loopback(listen: str) -> bool:
@@ -164,14 +188,20 @@ def _loopback(listen: str) -> bool:
 def _host_doubts(config: Config) -> Iterator[str]:
     """What this host's files say against the configuration."""
     exporter = config.exporter
+    targets = {
+        f"alertmanager[{n}].{name}": getattr(target, name)
+        for n, target in enumerate(config.alertmanager)
+        for name in ("basic_auth_file", "bearer_token_file", "ca", "client_cert", "client_key")
+    }
     named = {
         "exporter.tls_cert": exporter.tls_cert,
         "exporter.tls_key": exporter.tls_key,
         "exporter.client_ca": exporter.client_ca,
         "exporter.basic_auth_file": exporter.basic_auth_file,
+        **targets,
         **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
     }
-    secret = ("tls_key", "basic_auth_file", "secret_file")
+    secret = ("tls_key", "client_key", "basic_auth_file", "bearer_token_file", "secret_file")
     for key, name in named.items():
         if name:
             yield from _file_doubts(key, Path(name), secret=key.endswith(secret))

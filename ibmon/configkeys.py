@@ -129,7 +129,6 @@ RULE_KEYS: Mapping[str, tuple[str, ...]] = {rule: _rule_keys(rule) for rule in R
 
 LATER_SECTIONS: Mapping[str, str] = {
     "controller": "[controller]",
-    "alertmanager": "[[alertmanager]]",
 }
 """Sections of the file format that belong to features which this version does not have."""
 
@@ -172,6 +171,10 @@ SECTIONS: Mapping[str, str] = {
     "command": 'The executable that speaks to any other scheduler (scheduler = "command"): docs/command-backend.md.',
     "exporter": "Where metrics and the status page are served.",
     "state": "Where ibmon keeps what must outlive the process.",
+    "alertmanager": (
+        "Alertmanagers that are told what fires, one entry each. Name every member of a cluster: each gets all alerts, "
+        "and they see to it among themselves that people hear of one once."
+    ),
     "webhook": "Receivers of signed messages, one entry each.",
 }
 
@@ -281,6 +284,22 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "directory": Key(Kind.FILE, "outlives a boot", '"/var/lib/ibmon"'),
         "runtime_directory": Key(Kind.FILE, "outlives a restart, not a boot", '"/run/ibmon"'),
     },
+    "alertmanager": {
+        "url": Key(Kind.URL, "its address, with its route prefix if it has one", '"http://alertmanager:9093"'),
+        "resend_interval": Key(
+            Kind.DURATION, "how often it is told what fires; an alert expires after four of them", '"1m"', least=1
+        ),
+        "basic_auth_file": Key(Kind.FILE, "file with one user:password line", '"/etc/ibmon/alertmanager.user"'),
+        "bearer_token_file": Key(Kind.FILE, "file with a token, instead", '"/etc/ibmon/alertmanager.token"'),
+        "ca": Key(Kind.FILE, "whom to trust instead of the system's certificates", '"/etc/ibmon/ca.crt"'),
+        "client_cert": Key(Kind.FILE, "certificate (PEM) to show", '"/etc/ibmon/client.crt"'),
+        "client_key": Key(Kind.FILE, "its key; left out: in the same file", '"/etc/ibmon/client.key"'),
+        "runbook_url": Key(
+            Kind.URL,
+            "where the files of docs/runbook are served: each alert links to its own",
+            '"https://wiki.example.org/ibmon/runbook"',
+        ),
+    },
     "webhook": {
         "url": Key(Kind.URL, "where messages are posted to", '"https://hooks.example.org/ibmon"'),
         "secret_file": Key(Kind.FILE, "file with the key that messages are signed with", '"/etc/ibmon/webhook.key"'),
@@ -294,6 +313,6 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
 }
 """Every key by section; `rules` stands for each [rules.NAME]."""
 
-TABLE_ARRAYS = frozenset({"port", "override", "webhook"})
+TABLE_ARRAYS = frozenset({"port", "override", "alertmanager", "webhook"})
 NOT_IN_FILES = frozenset({"min_nodes_set"})
 """Fields of `ibmon/config.py` that follow from a file and cannot be written in it."""

@@ -96,6 +96,7 @@ _SAMPLES: Mapping[str, Sequence[str]] = {
         '[[override]]\nmatch = "mlx5_8/1"\nrule = "rate-low"\naction = "alert"\n',
         '[[override]]\nrole = "storage"\nrule = "port-down"\nalert_hold = "2m"\nhold = "5m"\n',
     ),
+    "alertmanager": ('[[alertmanager]]\nurl = "http://alertmanager:9093"\nresend_interval = "1m"\n',),
     "webhook": ('[[webhook]]\nurl = "https://hooks.example.org/ibmon"\nsecret_file = "/etc/ibmon/webhook.key"\n',),
 }
 
@@ -159,7 +160,7 @@ _PAGE_HEAD = """\
 This page is made from the table that the program reads with: `python -m ibmon.configtext > docs/configuration.md`.
 
 `/etc/ibmon/ibmon.toml` is read first, then `/etc/ibmon/conf.d/*.toml` in byte order of their names. A later file
-replaces single values of an earlier one; `[[port]]`, `[[override]]` and `[[webhook]]` entries are appended. Without any
+replaces single values of an earlier one; entries of lists such as `[[port]]` and `[[webhook]]` are appended. Without any
 file the defaults hold, which observe and do nothing else. A file named by `--config` stands alone and must exist.
 
 - A **duration** is written `"500ms"`, `"5s"`, `"10m"`, `"1h30m"`, `"2d"`; a bare number is refused.

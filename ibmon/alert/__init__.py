@@ -1,1 +1,1 @@
-"""Telling the outside: signed webhooks. It never drains."""
+"""Telling the outside: Alertmanager and signed webhooks. It never drains."""

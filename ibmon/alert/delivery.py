@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from ibmon.backoff import Backoff
@@ -19,6 +19,18 @@ _JITTER: Final = 0.2
 _LATER: Final = frozenset({408, 425, 429, 502, 503, 504})
 
 
+class DeliveryMetrics(Protocol):
+    """Where deliveries are counted; called from the threads of the targets."""
+
+    def delivery(self, target: str, *, arrived: bool) -> None:
+        """One attempt ended."""
+        ...
+
+    def outbox(self, target: str, pending: int) -> None:
+        """So much waits."""
+        ...
+
+
 class Verdict(Enum):
     """What an HTTP status means."""
 
@@ -29,10 +41,11 @@ class Verdict(Enum):
 
 
 class Answer(NamedTuple):
-    """The part of an HTTP answer that matters: its status and how long the receiver asks to wait."""
+    """The part of an HTTP answer that matters: its status, how long to wait, and the words that were asked for."""
 
     status: int
     retry_after: str | None = None
+    words: str = ""
 
 
 def judge(status: int) -> Verdict:
@@ -66,9 +79,13 @@ def retry_after(text: str | None, now_wall: float) -> float:
     return min(MAX_RETRY_AFTER, max(0.0, seconds))
 
 
-def backoff() -> Backoff:
-    """The waiting times after failures of one receiver: at most 100 attempts in the first six hours."""
-    return Backoff(RETRY_BASE, RETRY_CAP, jitter=_JITTER)
+def backoff(cap: float | None = None) -> Backoff:
+    """The waiting times after failures of one receiver: at most 100 attempts in the first six hours.
+
+    `cap` (seconds) is for those that must hear sooner.
+    """
+    cap = RETRY_CAP if cap is None else min(cap, RETRY_CAP)
+    return Backoff(min(RETRY_BASE, cap), cap, jitter=_JITTER)
 
 
 def target_names(urls: Sequence[str]) -> tuple[str, ...]:
@@ -88,3 +105,8 @@ def target_names(urls: Sequence[str]) -> tuple[str, ...]:
         same = sum(1 for known in names if known.partition("#")[0] == name)
         names.append(f"{name}#{same + 1}" if same else name)
     return tuple(names)
+
+
+def alertmanager_names(urls: Sequence[str]) -> tuple[str, ...]:
+    """What each Alertmanager is called: as `target_names`, with ``am:`` before it, so that no webhook has its name."""
+    return tuple(f"am:{name}" for name in target_names(urls))

@@ -1,4 +1,4 @@
-"""One POST to one address, within limits: no redirect, no waiting for ever, no byte of the answer's body.
+"""One POST to one address, within limits: no redirect, no waiting for ever, of the answer's body no more than asked.
 
 It knows neither messages nor retries. This module brings urllib3; it is imported where a target is configured.
 """
@@ -10,7 +10,7 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import urllib3
@@ -33,9 +33,15 @@ class DeliveryError(Exception):
 
 
 class Transport:
-    """The way to one URL. `post` is for one thread; `abort` may come from another."""
+    """The way to one URL. `post` is for one thread; `abort` may come from another.
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    `context` makes the TLS context of each attempt, by default one that trusts the system's store. What it raises
+    comes out of `post`.
+    """
+
+    def __init__(
+        self, url: str, limits: Limits, context: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    ) -> None:
         parts = urllib3.util.parse_url(url)
         if not parts.host:
             raise ValueError("the url of a webhook has no host")
@@ -44,12 +50,16 @@ class Transport:
         self._port = parts.port or (443 if self._secure else 80)
         self._path = parts.request_uri
         self._limits = limits
+        self._context = context
         self._connection: HTTPConnection | None = None
         self._late = threading.Event()
         self._aborted = False
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send and wait for the status; DeliveryError where there is none within the limits."""
+    def post(self, body: bytes, headers: Mapping[str, str], *, words: int = 0) -> Answer:
+        """Send and wait for the status; DeliveryError where there is none within the limits.
+
+        Of the answer's body at most `words` bytes are read: what the receiver says to a person who asks.
+        """
         self._late.clear()
         self._connection = connection = self._connect()
         guard = threading.Timer(self._limits.total, self._overdue)
@@ -64,8 +74,9 @@ class Transport:
             with contextlib.closing(connection.getresponse()) as answer:
                 if self._late.is_set() or self._aborted:  # cut off in its headers, which looks like their end
                     raise TimeoutError
-                # The body is not read: whatever the receiver still sends is its own affair.
-                return Answer(answer.status, answer.headers.get("Retry-After"))
+                said = answer.read(words) if words else b""
+                # No more of the body is read: whatever the receiver still sends is its own affair.
+                return Answer(answer.status, answer.headers.get("Retry-After"), said.decode("utf-8", "replace"))
         except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:
             raise DeliveryError(self._words(error)) from None
         finally:
@@ -81,7 +92,7 @@ class Transport:
 
     def _connect(self) -> HTTPConnection:
         if self._secure:
-            context = ssl.create_default_context()
+            context = self._context()
             return HTTPSConnection(self._host, self._port, timeout=self._limits.connect, ssl_context=context)
         return HTTPConnection(self._host, self._port, timeout=self._limits.connect)
 

@@ -11,29 +11,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ibmon import __version__
 from ibmon.alert import delivery, message
-from ibmon.alert.delivery import Verdict
+from ibmon.alert.delivery import DeliveryMetrics, Verdict
 from ibmon.alert.signature import SecretError, SecretFile, sign
 from ibmon.alert.transport import DeliveryError, Limits, Transport
 from ibmon.config import WebhookConfig
 from ibmon.store import Message, Outbox, Store
 
 log = logging.getLogger(__name__)
-
-
-class DeliveryMetrics(Protocol):
-    """Where deliveries are counted; called from the receivers' threads."""
-
-    def delivery(self, target: str, *, arrived: bool) -> None:
-        """One attempt ended."""
-        ...
-
-    def outbox(self, target: str, pending: int) -> None:
-        """So many messages wait."""
-        ...
 
 
 class WebhookSender:

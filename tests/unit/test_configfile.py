@@ -114,7 +114,7 @@ def test_a_written_share_reads_back_equal(value):
         ('[devices]\ninclude = "mlx5_*"\n', 'f.toml:2: devices.include: "mlx5_*" is no list; write it like ["mlx5_*"]'),
         ("[action.limits]\nmin_nodes = 2.5\n", "f.toml:2: action.limits.min_nodes: 2.5 is no whole number"),
         ("[controller]\n", "f.toml:1: [controller] is not available in this version; remove it"),
-        ("[[alertmanager]]\n", "f.toml:1: [[alertmanager]] is not available in this version; remove it"),
+        ("[[alertmanager]]\n", 'f.toml:1: [[alertmanager]] has no url; write url = "http://alertmanager:9093"'),
         ('[port]\nmatch = "mlx5_0/1"\n', "f.toml:1: port is a list of tables; write [[port]] with two brackets"),
         ("action = 5\n", "f.toml:1: action is a table; write [action] on a line of its own and its keys below"),
         (

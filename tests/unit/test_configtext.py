@@ -5,14 +5,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ibmon.config import Config, LimitsConfig, OverrideConfig, PortConfig, RuleConfig, WebhookConfig
+from ibmon.config import (
+    AlertmanagerConfig,
+    Config,
+    LimitsConfig,
+    OverrideConfig,
+    PortConfig,
+    RuleConfig,
+    WebhookConfig,
+)
 from ibmon.configfile import RULE_KEYS, load, loads
 from ibmon.configkeys import KEYS, NOT_IN_FILES, SECTIONS, TABLE_ARRAYS
 from ibmon.configtext import example, part, reference, to_builtins, to_toml, uncommented
 from ibmon.configvalues import parse
 
 ROOT = Path(__file__).parents[2]
-STRUCTS = {"port": PortConfig, "override": OverrideConfig, "webhook": WebhookConfig, "rules": RuleConfig}
+STRUCTS = {
+    "port": PortConfig,
+    "override": OverrideConfig,
+    "rules": RuleConfig,
+    "alertmanager": AlertmanagerConfig,
+    "webhook": WebhookConfig,
+}
 
 
 def struct_of(section):
@@ -59,6 +73,7 @@ def test_the_samples_of_the_example_load():
     assert config.port
     assert config.rules
     assert config.override
+    assert config.alertmanager
     assert config.webhook
 
 
