@@ -160,8 +160,8 @@ _PAGE_HEAD = """\
 This page is made from the table that the program reads with: `python -m ibmon.configtext > docs/configuration.md`.
 
 `/etc/ibmon/ibmon.toml` is read first, then `/etc/ibmon/conf.d/*.toml` in byte order of their names. A later file
-replaces single values of an earlier one; entries of lists such as `[[port]]` and `[[webhook]]` are appended. Without any
-file the defaults hold, which observe and do nothing else. A file named by `--config` stands alone and must exist.
+replaces single values of an earlier one; `[[port]]`, `[[webhook]]` and other lists are appended to. Without any file
+the defaults hold, which observe and do nothing else. A file named by `--config` stands alone and must exist.
 
 - A **duration** is written `"500ms"`, `"5s"`, `"10m"`, `"1h30m"`, `"2d"`; a bare number is refused.
 - A **share** is written `"2%"` or `0.02`.

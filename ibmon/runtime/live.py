@@ -1,6 +1,6 @@
 """The daemon on a real host: one thread owns the engine, all others only queue events for it.
 
-Threads: readers (sysfs), hotplug, the kernel log, HTTP, the scheduler's calls, webhook delivery, housekeeping. No
+Threads: readers (sysfs), hotplug, the kernel log, HTTP, the scheduler's calls, alerts and webhooks, housekeeping. No
 policy is here.
 """
 
@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from ibmon import __version__
-from ibmon.alert.delivery import target_names
+from ibmon.alert.delivery import alertmanager_names, target_names
 from ibmon.config import Config
 from ibmon.configfile import ConfigError, Loaded, load
 from ibmon.controlclient import SOCKET
@@ -34,6 +34,7 @@ from ibmon.exporter.server import Server
 from ibmon.memory import load_memory
 from ibmon.messages import (
     Abandon,
+    Alerts,
     Answer,
     Discover,
     Drain,
@@ -147,7 +148,8 @@ class Daemon:
     def start(self) -> None:
         """Open everything; the address first, so that a port in use changes nothing else."""
         config = self.config
-        self._self_metrics = SelfMetrics(target_names([w.url for w in config.webhook]))
+        names = alertmanager_names([target.url for target in config.alertmanager])
+        self._self_metrics = SelfMetrics([*names, *target_names([w.url for w in config.webhook])])
         self.server = Server(
             config.exporter,
             lambda: self.snapshot,
@@ -159,7 +161,9 @@ class Daemon:
         now = self._clock.now()
         node = host.node_name(config.node.name)
         boot, booted = self._boot or (host.boot_id(), host.booted())
-        self._persistence = Persistence(config, node, host.product_uuid(self._sysfs), self._self_metrics)
+        # A server that listens everywhere calls itself localhost, which is another machine for everybody else.
+        page = self.server.url.replace("://localhost:", f"://{node}:", 1)
+        self._persistence = Persistence(config, node, host.product_uuid(self._sysfs), page, self._self_metrics)
         self._readers.start()
         self.engine = Engine(
             config,
@@ -297,6 +301,8 @@ class Daemon:
                 reads.append(effect)
             elif isinstance(effect, Drain | Release):
                 self._request(effect)
+            elif isinstance(effect, Alerts):
+                self._persistence.fire(effect, {port: d.expected.rail for port, d in self.engine.judge.ports.items()})
             elif isinstance(effect, Log):
                 self._events.add(now.wall, effect.level, effect.event, effect.fields)
             elif isinstance(effect, Answer):
@@ -367,7 +373,7 @@ class Daemon:
         before, self.config = self.config, loaded.config
         self._valid, self._hash = True, loaded.hash
         tell_doubts(loaded)
-        for section in ("exporter", "state", "node", "webhook", "slurm", "command"):
+        for section in ("exporter", "state", "node", "alertmanager", "webhook", "slurm", "command"):
             if getattr(before, section) != getattr(self.config, section):
                 log.warning("[%s] has changed: that takes a restart", section)
         if before.action.scheduler != self.config.action.scheduler:

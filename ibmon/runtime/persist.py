@@ -1,4 +1,4 @@
-"""What a running daemon keeps and sends: the store with its lock, the history, the outbox of the webhooks.
+"""What a running daemon keeps and sends: the store with its lock, the history, the webhooks' outbox, the alerts.
 
 One transaction for all that a step decided, before anything of it leaves the node. When saving fails the daemon goes
 on from memory and says so.
@@ -7,14 +7,14 @@ on from memory and says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ibmon.config import Config
 from ibmon.exporter.selfmetrics import SelfMetrics
-from ibmon.messages import Effect, Log, Save, Send
-from ibmon.model import Now, Ownership
+from ibmon.messages import Alerts, Effect, Log, Save, Send
+from ibmon.model import Now, Ownership, PortId
 from ibmon.ports import StoreError
 from ibmon.runtime import logs
 from ibmon.runtime.housekeeping import Chore
@@ -22,6 +22,7 @@ from ibmon.statedir import StateLock
 from ibmon.store import Store
 
 if TYPE_CHECKING:
+    from ibmon.alert.alertmanager import AlertmanagerSender
     from ibmon.alert.webhook import WebhookSender
 
 log = logging.getLogger(__name__)
@@ -34,9 +35,11 @@ class Persistence:
     Attributes:
         acts: False where the lock cannot be had: then this one exports and does nothing else.
         second: whether that is because another daemon of this node holds it.
+
+    `page` is where people find this node's page.
     """
 
-    def __init__(self, config: Config, node: str, machine: str, metrics: SelfMetrics) -> None:
+    def __init__(self, config: Config, node: str, machine: str, page: str, metrics: SelfMetrics) -> None:
         directory = Path(config.state.directory)
         self._node = node
         self._metrics = metrics
@@ -59,6 +62,13 @@ class Persistence:
             from ibmon.alert.webhook import WebhookSender  # brings urllib3
 
             self._sender = WebhookSender(self.store, config.webhook, node=node, metrics=metrics)
+        self._alertmanagers: AlertmanagerSender | None = None
+        if self.acts and config.alertmanager:
+            from ibmon.alert.alertmanager import AlertmanagerSender  # brings urllib3
+
+            self._alertmanagers = AlertmanagerSender(
+                directory, config.alertmanager, node=node, source=page, metrics=metrics
+            )
 
     def load(self) -> bytes | None:
         """The engine's state, None where there is none that can be read."""
@@ -117,6 +127,11 @@ class Persistence:
         elif self._sender is not None:
             self._sender.send(effect.topic, effect.subject, effect.body)
 
+    def fire(self, alerts: Alerts, rails: Mapping[PortId, int | None]) -> None:
+        """Have these alerts told, and no others; the rails are a label of them."""
+        if self._alertmanagers is not None:
+            self._alertmanagers.fire(alerts.firing, rails)
+
     def chore(self, chore: Chore) -> None:
         """Prune or compact the store."""
         if not self.acts:
@@ -133,5 +148,7 @@ class Persistence:
         """Stop sending, close the file, give the lock back."""
         if self._sender is not None:
             self._sender.close()
+        if self._alertmanagers is not None:
+            self._alertmanagers.close()
         self.store.close()
         self._lock.release()
