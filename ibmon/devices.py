@@ -39,6 +39,7 @@ class Present:
     history: CounterHistory
     ports: dict[int, JudgedPort]
     first: bool
+    watched: frozenset[int]  # columns that a verdict may rest on
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
     view: DeviceView | None = None  # rebuilt when anything above changed
@@ -62,6 +63,9 @@ class Change:
     gone: bool
 
 
+_NOTHING = Change({}, {}, {}, gone=False)
+
+
 class Devices:
     """All devices that the newest complete listing held and whose facts are known."""
 
@@ -74,11 +78,14 @@ class Devices:
         self.functions: Mapping[str, str | None] | None = None
         self.quarantined: frozenset[str] = frozenset()
         self._known: set[str] = set()
+        self.changes = 0  # rises whenever a verdict may come out otherwise than before, time apart
 
     def list(self, listing: Listing) -> tuple[set[str], set[str]]:
         """Take in a listing; the names that are new and those that have gone. An unreadable one changes nothing."""
+        was = self.names, self.functions, self.ever_listed
         self.listing_errno = listing.errno
         if listing.names is None:
+            self.changes += 1
             self.names = None
             self.failed_listings += 1
             return set(), set()
@@ -86,6 +93,8 @@ class Devices:
         self.functions = listing.functions
         self.ever_listed = True
         self.names = frozenset(listing.names)
+        if was != (self.names, self.functions, True):
+            self.changes += 1
         return set(self.names) - set(self.present), set(self.present) - self.names
 
     def add(self, device: Device) -> bool:
@@ -97,7 +106,9 @@ class Devices:
         first = device.name not in self._known
         self._known.add(device.name)
         history = CounterHistory(layout)
-        self.present[device.name] = Present(device, Sample.empty(layout), history, _judged(device), first)
+        judged = _judged(device)
+        self.present[device.name] = Present(device, Sample.empty(layout), history, judged, first, _watched(device))
+        self.changes += 1
         return True
 
     def read(self, reading: Reading, tiers: tuple[Tier, ...]) -> Change | None:
@@ -111,12 +122,20 @@ class Devices:
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
         for code in reading.errnos.values():
             known.read_errors[code] = known.read_errors.get(code, 0) + 1
+        if new.values is old.values and not known.stalled:
+            known.sample, known.view = new, None
+            _look_at_counters(known, tiers, same=True)
+            return _NOTHING
         rises = known.history.take(old, new, reading.columns, reading.ended)
         firsts = {
             i: value
             for i in reading.columns
             if old.values[i] is None and (value := new.values[i]) is not None and new.layout.columns[i].counts
         }
+        watched, before, after = known.watched, old.values, new.values
+        moved = any(i in watched and after[i] != before[i] for i in reading.columns)
+        if known.stalled or reading.errnos or moved:
+            self.changes += 1
         known.sample, known.view, known.stalled = new, None, False
         _look_at_counters(known, tiers)
         states = {}
@@ -131,6 +150,15 @@ class Devices:
         known = self.present.get(name)
         if known is not None:
             known.stalled, known.view = True, None
+            self.changes += 1
+
+    def all_fresh(self, now: Now, longest_gap: float) -> bool:
+        """Whether every device was read lately."""
+        earliest = now.monotonic - longest_gap
+        return all(
+            not p.stalled and (seen := p.sample.read_at[0]) is not None and seen.monotonic >= earliest
+            for p in self.present.values()
+        )
 
     def facts(
         self, desk: PortDesk, now: Now, boot: str, longest_gap: float, kernel_log: tuple[str, ...] = ()
@@ -192,11 +220,11 @@ class Devices:
         )
 
     def _device_facts(self, known: Present, now: Now, longest_gap: float, kernel_log: tuple[str, ...]) -> DeviceFacts:
-        others = [p for p in self.present.values() if p is not known]
+        others = (p for p in self.present.values() if p is not known)  # asked until the first that tells
         device = known.device
         return DeviceFacts(
             uverbs=device.uverbs,
-            verbs_known=device.uverbs is not None or any(p.device.uverbs is not None for p in others),
+            verbs_known=device.uverbs is not None or any(p.device.uverbs is not None for p in self.present.values()),
             pci=device.pci,
             pci_speed=known.sample.get(0, Level.PCI, "current_link_speed"),
             pci_width=known.sample.get(0, Level.PCI, "current_link_width"),
@@ -270,14 +298,14 @@ def _temperatures(sample: Sample) -> dict[str, float]:
     return {name: value / 1000 for name, value in found if value is not None}
 
 
-def _look_at_counters(known: Present, tiers: tuple[Tier, ...]) -> None:
+def _look_at_counters(known: Present, tiers: tuple[Tier, ...], *, same: bool = False) -> None:
     """Which judged counters say nothing now, and how often the state could not be read in a row."""
     sample, columns = known.sample, known.device.layout.columns
     for number, port in known.ports.items():
         if Tier.STATE in tiers:
             read = sample.get(number, Level.ATTR, "state") is not None
             port.failed_polls = 0 if read else port.failed_polls + 1
-        if tiers != (Tier.STATE,):
+        if tiers != (Tier.STATE,) and not same:
             values = {key: sample.values[i] for key, i in port.columns.items()}
             port.unreadable = frozenset(key for key, value in values.items() if value is None)
             full = (
@@ -305,3 +333,13 @@ def at_once(layout: Layout, port: int) -> tuple[int, ...]:
     )
     found = (layout.column(port, level, name) for level, name in names)
     return tuple(i for i in found if i is not None)
+
+
+def _watched(device: Device) -> frozenset[int]:
+    """The columns that a verdict may rest on: states, rates, PCI link, carrier and error counters."""
+    levels = {Level.ATTR, Level.PCI, Level.NET}
+    return frozenset(
+        i
+        for i, c in enumerate(device.layout.columns)
+        if c.level in levels or c.error or counter_key(c) in JUDGED_COUNTERS
+    )

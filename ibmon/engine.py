@@ -54,10 +54,17 @@ from ibmon.model import (
 )
 from ibmon.picture import drain_view, port_views
 from ibmon.sampling import Sampler
-from ibmon.snapshot import Snapshot
+from ibmon.snapshot import PortView, Snapshot
 
 AVAILABLE_SECONDS = 30.0
 """How often it is looked up which rules have a source; it changes with drivers and files, not with links."""
+
+
+IDLE_SECONDS = 60.0
+"""How often everything is judged anew although nothing has changed."""
+
+_BY_CHANGES = (Poll, Tick, ReadDone, ListingDone)
+"""Events whose news `Devices.changes` tells."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -143,6 +150,11 @@ class Engine:
             Reloaded: self._reload,
         }
         self._pending: list[Effect] = []
+        self._heard = 0  # events after which everything is judged anew
+        self._judged: tuple[int, int, frozenset[str], bool] | None = None  # of what the last verdict was made
+        self._next_due = math.inf
+        self._rows: tuple[PortView, ...] | None = None  # of the last verdict
+        self._own_due = -math.inf  # when a verdict changes by itself
         self._take_inventory()
         told = memory.fitness if memory else NodeFitness.UNKNOWN
         self.announcer = Announcer(identity.node, told, self.judge.findings())
@@ -152,16 +164,17 @@ class Engine:
     def step(self, event: Event, now: Now) -> list[Effect]:
         """Take in one event. Reads are asked for by `Poll`; verdicts and requests are made by `Tick` alone."""
         self._pending = self.intake.out = []
+        if type(event) not in _BY_CHANGES:
+            self._heard += 1
         self._handlers[type(event)](event, now)
         return self._pending
 
     def next_due(self) -> float:
         """The earliest monotonic time at which anything changes without new input."""
         may_start_at = self.identity.booted + self.config.action.boot_grace
-        checked = max((d.running.checked or 0.0 for d in self.judge.ports.values()), default=0.0)
-        may_start = checked >= may_start_at
+        may_start = self._judged is not None and self._judged[-1]
         times = [self.sampler.next_due(), self.desk.next_due(self.config.action)]
-        times.append(self.judge.next_due(may_start=may_start))
+        times.append(self._next_due)
         if not may_start and any(d.episodes for d in self.judge.ports.values()):
             times.append(may_start_at)
         return min(times, default=math.inf)
@@ -237,7 +250,32 @@ class Engine:
 
     # --------------------------------------------------------------------------------------- the tick
 
+    def _idle(self, now: Now) -> bool:
+        """Whether a verdict now would be the last one again: nothing came, nothing runs, everything was just read."""
+        return (
+            self._judged == self._inputs(now)
+            and now.monotonic < self._own_due
+            and self.desk.intent is None
+            and self.desk.owned is None
+            and self.devices.all_fresh(now, self.judge.longest_gap)
+        )
+
+    def _inputs(self, now: Now) -> tuple[int, int, frozenset[str], bool]:
+        return self.devices.changes, self._heard, self.sampler.quarantined, self._may_start(now)
+
+    def _remember_inputs(self, now: Now) -> None:
+        """What this verdict was made of, and until when it holds by itself."""
+        self._judged = self._inputs(now)
+        self._next_due = self.judge.next_due(may_start=self._may_start(now))
+        runs = self.judge.node.episodes or any(d.episodes for d in self.judge.ports.values())
+        holds = not runs and self._settled(now)
+        self._own_due = min(self._next_due, now.monotonic + IDLE_SECONDS) if holds else -math.inf
+
     def _tick(self, _: Tick, now: Now) -> None:
+        self._sequence += 1
+        if self._idle(now):
+            return
+        self._rows = None
         self._evaluate_all(now)
         self._learn(now)
         self.findings = self.judge.findings()
@@ -251,12 +289,12 @@ class Engine:
         requests = self.desk.decide(
             self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
         )
-        self._sequence += 1
         if now.monotonic >= self._available_due:
             self._available_due = now.monotonic + AVAILABLE_SECONDS
             self._available = self.judge.available()
         self._pending[:0] = self._save(now)
         self._pending.extend(requests)
+        self._remember_inputs(now)
 
     def _settled(self, now: Now) -> bool:
         """Whether everything has been read once, or has had the time for it."""
@@ -343,7 +381,9 @@ class Engine:
     def snapshot(self, now: Now) -> Snapshot:
         """The node as it is after the last tick."""
         devices = self.devices.views()
-        rows = port_views(self.judge, self.devices, now, self.identity.boot_id)
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = port_views(self.judge, self.devices, now, self.identity.boot_id)
         expected = {p.id.device for p in rows if p.expected}
         return Snapshot(
             sequence=self._sequence,

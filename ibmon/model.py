@@ -218,6 +218,14 @@ class Sample(msgspec.Struct, frozen=True):
 
     def merge(self, reading: Reading, tiers: tuple[Tier, ...]) -> Sample:
         """This sample with a newer reading of those tiers laid over it."""
+        read_at = list(self.read_at)
+        for tier in tiers:
+            read_at[tier] = reading.ended
+        words = {i: w for i, w in self.words.items() if i in reading.columns}
+        clean = not reading.errnos and not self.errnos and words == reading.words
+        if clean and all(self.values[i] == v for i, v in zip(reading.columns, reading.values, strict=True)):
+            # Most states, most times.
+            return Sample(self.layout, self.values, self.errnos, self.words, tuple(read_at))
         values = list(self.values)
         for i, value in zip(reading.columns, reading.values, strict=True):
             values[i] = value
@@ -226,9 +234,6 @@ class Sample(msgspec.Struct, frozen=True):
         errnos.update(reading.errnos)
         words = {i: w for i, w in self.words.items() if i not in read}
         words.update(reading.words)
-        read_at = list(self.read_at)
-        for tier in tiers:
-            read_at[tier] = reading.ended
         return Sample(self.layout, tuple(values), errnos, words, tuple(read_at))
 
     def get(self, port: int, level: Level, name: str) -> int | None:

@@ -44,12 +44,15 @@ class DeviceSchedule:
     backoff_until: float | None = None
     failures: dict[int, int] = field(default_factory=dict)
     muted: dict[int, float] = field(default_factory=dict)
+    wanted: dict[tuple[Tier, ...], tuple[int, ...]] = field(default_factory=dict)  # columns by tiers read together
 
     def columns(self, tiers: tuple[Tier, ...], now: float) -> tuple[int, ...]:
         """Columns of those tiers in reading order, without the muted ones whose time has not come."""
-        wanted = [i for tier in tiers for i in self.layout.tiers[tier]]
+        wanted = self.wanted.get(tiers)
+        if wanted is None:
+            wanted = self.wanted[tiers] = tuple(i for tier in tiers for i in self.layout.tiers[tier])
         if not self.muted:
-            return tuple(wanted)
+            return wanted
         return tuple(i for i in wanted if self.muted.get(i, now) <= now)
 
     def probe(self) -> tuple[int, ...]:
