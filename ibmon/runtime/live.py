@@ -53,8 +53,9 @@ from ibmon.messages import (
 )
 from ibmon.model import BlockCode, Mode
 from ibmon.ports import Scheduler, StoreError, Tree
-from ibmon.runtime import host, logs
+from ibmon.runtime import host, logs, schedulers
 from ibmon.runtime.actor import Actor
+from ibmon.runtime.condition import ConditionKeeper
 from ibmon.runtime.control import ControlServer
 from ibmon.runtime.housekeeping import Chore, Housekeeping
 from ibmon.runtime.kmsg import KernelLog
@@ -72,6 +73,16 @@ LONGEST_WAIT = 5.0
 
 PATIENCE = 1.0
 """Seconds for which a verdict waits for reads that are out, so that one turn judges one whole pass."""
+
+GATHER = 0.02
+"""Seconds that the loop sleeps on once something came: a pass ends in one event a device, and a wake costs more than
+what it brings."""
+
+VERDICT_SECONDS = 15.0
+"""How often the verdict file is written where nothing but the time has changed; a reader believes it for a minute."""
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread that computes lets another go on: a scrape that meets a verdict need not wait for it."""
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -123,12 +134,15 @@ class Daemon:
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._stopping = False
         self._turned: float | None = None
-        self._last_tick = float("-inf")
+        self._said: object = None
+        self._written = float("-inf")
+        self._owed: float | None = None  # since when a verdict waits for reads that are out
         self._stop_file = False
         self._runtime_directory = Path(self.config.state.runtime_directory)
         self._notifier = Notifier()
         self._given_scheduler = scheduler
-        # Before there is a thread, a socket or a lock that its process would be a copy with.
+        self._condition: ConditionKeeper | None = None
+        # Before there is a thread, a socket or a lock: what reads begins as a copy of this process.
         self._readers = Readers(
             self._queue.put,
             sysfs,
@@ -201,17 +215,11 @@ class Daemon:
                 self._events.fill(self._persistence.store.events(LENGTH))
 
     def _start_actor(self) -> Actor | None:
-        scheduler = self._given_scheduler
-        if scheduler is None and self.config.action.scheduler == "slurm":
-            from ibmon.drain.slurm import Slurm
-
-            scheduler = Slurm(self.config.slurm)
-        if scheduler is None and self.config.action.scheduler == "command":
-            from ibmon.drain.command import Command
-
-            scheduler = Command(self.config.command, self.engine.identity.node)
+        node = self.engine.identity.node
+        scheduler = self._given_scheduler or schedulers.configured(self.config, node)
         if scheduler is None:
             return None
+        self._condition = schedulers.keeper(self.config, scheduler, self._gates, node)
         return Actor(self._queue.put, scheduler, self._persistence.store, self._gates, self._clock)
 
     def stop(self) -> None:
@@ -233,6 +241,8 @@ class Daemon:
         self._control.close()
         if self._actor is not None:
             self._actor.close(1.0)
+        if self._condition is not None:
+            self._condition.close(0.5)
         self._kernel_log.close()
         self._persistence.close()
         self._housekeeping.close()
@@ -253,11 +263,12 @@ class Daemon:
         """Wait until something comes or is due; then all that came."""
         items: list[Item] = []
         wait = self.engine.next_due() - time.monotonic()
-        if self._last_tick < (self._turned or 0.0):
-            wait = min(wait, self._last_tick + PATIENCE - time.monotonic())
+        if self._owed is not None:
+            wait = min(wait, self._owed + PATIENCE - time.monotonic())
         try:
             # Python 3.10 can wait for ever in the first get of a queue whose timeout is zero.
             items.append(self._queue.get(timeout=min(wait, LONGEST_WAIT)) if wait > 0 else self._queue.get_nowait())
+            time.sleep(GATHER)
             while True:
                 items.append(self._queue.get_nowait())
         except queue.Empty:
@@ -274,13 +285,16 @@ class Daemon:
                 self._step(item)
         if self._stopping:
             return
-        self._look_for_stop_file()
-        self._step(Poll())
+        if began >= self.engine.sampler.next_due():
+            self._step(Poll())
         waiting = any(s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values())
-        if not waiting or began - self._last_tick >= PATIENCE:
+        if self._owed is None:
+            self._owed = began
+        if not waiting or began - self._owed >= PATIENCE:
+            self._owed = None
+            self._look_for_stop_file()
             self._step(Tick())
             self._kernel_log.committed()
-            self._last_tick = time.monotonic()
             self._publish()
             self._control.release()
         self._readers.turn()
@@ -329,13 +343,35 @@ class Daemon:
     def _publish(self) -> None:
         now = self._clock.now()
         snapshot = msgspec.structs.replace(self.engine.snapshot(now), config_valid=self._valid, config_hash=self._hash)
+        if self._condition is not None:
+            snapshot = self._condition.show(snapshot)
         self.snapshot = snapshot
         self._self_metrics.refresh(now.monotonic)
-        if self._verdict is not None:
+        if self._verdict is not None and self._verdict_due(snapshot):
             try:
                 self._verdict.write(snapshot)
             except OSError as error:
                 log.warning("%s cannot be written: %s", self._verdict.path, error.strerror)
+
+    def _verdict_due(self, snapshot: Snapshot) -> bool:
+        """Whether anything that a reader acts on has changed, or the file gets old."""
+        said = (
+            snapshot.fitness,
+            snapshot.why,
+            snapshot.findings,
+            snapshot.drain,
+            snapshot.ports,
+            snapshot.up,
+            snapshot.mode,
+            snapshot.config_hash,
+            snapshot.config_valid,
+            snapshot.actions_enabled,
+            snapshot.quarantined,
+        )
+        if said == self._said and snapshot.at.monotonic - self._written < VERDICT_SECONDS:
+            return False
+        self._said, self._written = said, snapshot.at.monotonic
+        return True
 
     # ------------------------------------------------------------------------------------- people and time
 
@@ -373,7 +409,7 @@ class Daemon:
         before, self.config = self.config, loaded.config
         self._valid, self._hash = True, loaded.hash
         tell_doubts(loaded)
-        for section in ("exporter", "state", "node", "alertmanager", "webhook", "slurm", "command"):
+        for section in ("exporter", "state", "node", "alertmanager", "webhook", "slurm", "kubernetes", "command"):
             if getattr(before, section) != getattr(self.config, section):
                 log.warning("[%s] has changed: that takes a restart", section)
         if before.action.scheduler != self.config.action.scheduler:
@@ -402,6 +438,7 @@ def tell_doubts(loaded: Loaded) -> None:
 def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; the exit code."""
     logs.setup()
+    sys.setswitchinterval(SWITCH_INTERVAL)
     daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file), isolate=True)
 
     def stop(_number: int, _frame: FrameType | None) -> None:

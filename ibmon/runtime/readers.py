@@ -17,7 +17,7 @@ from ibmon.ports import Clock, Tree
 from ibmon.sysfs import danger, ethtool, stallnote, watch, wire
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.pool import ReaderPool
-from ibmon.sysfs.process import ChildSource
+from ibmon.sysfs.process import ChildSource, Template
 from ibmon.sysfs.source import LocalSource, Source
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,7 @@ class Readers:
         runtime: the runtime directory.
         clock: time.
         tree: what is read instead of the directory `sysfs`, always in this process.
-        isolate: read in a process of its own. Made while this process has one thread, that is a copy of it, which
-            shares its memory.
+        isolate: read in processes of their own. Made while this process has one thread, they are copies of it.
 
     Attributes:
         live: whether what is read is this host's own sysfs.
@@ -58,7 +57,6 @@ class Readers:
         self._devices = devices
         self._clock = clock
         self._tree = tree
-        self._isolate = isolate and tree is None
         self._note = runtime / stallnote.FILE
         self._earlier = dict(stallnote.still_out(self._note))
         self._own: dict[str, stallnote.Entry] = {}
@@ -66,13 +64,13 @@ class Readers:
         self.live = tree is None and FileTree(sysfs).is_sysfs()
         self._platform = danger.Platform.host() if self.live else danger.Platform()
         self._watch: watch.Watch | None = None
-        self._first: Source | None = self._source()
+        self._template = Template() if isolate and tree is None else None
 
     def start(self) -> None:
         """Begin to read, and to post."""
         self.pool = ReaderPool(
             self._post,
-            self._next_source,
+            self._source,
             self._clock,
             include=self._devices.include,
             exclude=self._devices.exclude,
@@ -84,13 +82,10 @@ class Readers:
             if self._watch is None:
                 log.warning("%s", source)
 
-    def _next_source(self) -> Source:
-        source, self._first = self._first or self._source(), None
-        return source
-
     def _source(self) -> Source:
-        if self._isolate:
-            return ChildSource(wire.Setup(str(self._sysfs.absolute()), self._platform, ethtool=self.live))
+        if self._template is not None:
+            setup = wire.Setup(str(self._sysfs.absolute()), self._platform, ethtool=self.live)
+            return ChildSource(self._template, setup)
         read = FileTree(self._sysfs) if self._tree is None else self._tree
         statistics = ethtool.Ethtool() if self.live else None
         return LocalSource(os.getpid(), read, self._clock, platform=self._platform, ethtool=statistics)
@@ -149,4 +144,6 @@ class Readers:
             self._watch.close()
         clean = self.pool.close()
         self._keep_note()
+        if self._template is not None:
+            self._template.close()
         return clean

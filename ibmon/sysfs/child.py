@@ -1,20 +1,24 @@
-"""The reader process: answers the daemon's questions about sysfs, one after the other, until the daemon has gone.
+"""The processes beside the daemon: a template that does nothing but copy itself, and its copies, which read sysfs.
 
-It holds nothing of the daemon but its end of one socket: no listening socket, no store, no lock, no terminal. So a
-read that hangs in it, which not even SIGKILL ends, keeps nothing from a successor of the daemon. It judges nothing.
+A reader answers the daemon's questions, one after the other, until the daemon has gone. It holds nothing of the daemon
+but its end of one socket: no listening socket, no store, no lock, no terminal. So a read that hangs in it, which not
+even SIGKILL ends, keeps nothing from a successor of the daemon. It judges nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -27,11 +31,14 @@ from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.source import LocalSource
 
 NAME: Final = "ibmon-reader"
-"""What `ps` shows; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
+"""What `ps` shows of both; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
 
 _PR_SET_PDEATHSIG: Final = 1  # include/uapi/linux/prctl.h
 
 _RECEIVE: Final = 1 << 18
+
+PID: Final = struct.Struct("=i")
+"""How the template answers: the new reader's process id, or 0 where none could be made."""
 
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Meant for the daemon, when they reach a whole process group or control group; this process ends with the daemon."""
@@ -112,14 +119,32 @@ def serve(connection: socket.socket) -> None:
             connection.sendall(answer)
 
 
-def run(connection: socket.socket, parent: int) -> NoReturn:
-    """Be the reader process of `parent` from here on, whatever this process was before."""
+def breed(control: socket.socket) -> None:
+    """Make a reader of each socket that comes, until the daemon has gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a reader ended: the kernel buries it
+    template = os.getpid()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = -1
+        if pid == 0:
+            run(serve, socket.socket(fileno=descriptors[0]), template)
+        os.close(descriptors[0])
+        control.sendall(PID.pack(max(pid, 0)))
+
+
+def run(life: Callable[[socket.socket], None], connection: socket.socket, parent: int) -> NoReturn:
+    """Be a process of `parent` from here on that lives only for a connection, whatever this process was before."""
     code = 1
     try:
         _end_with(parent)
         _let_go(connection.fileno())
         with contextlib.suppress(OSError, msgspec.DecodeError):  # the daemon has gone, or talks like another version
-            serve(connection)
+            life(connection)
         code = 0
     finally:
         # Without the ways out of the process that this one may be a copy of: no handler, no buffer, no lock of it.
@@ -127,7 +152,7 @@ def run(connection: socket.socket, parent: int) -> NoReturn:
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel end this process with the thread that made it, so with the daemon.
+    """Let the kernel end this process with its parent: readers with the template, and that with the daemon.
 
     Without that a read that hangs would still be followed by those of the other files of its device, each of which may
     hang as long.
@@ -155,8 +180,9 @@ def _let_go(keep: int) -> None:
 
 
 def main() -> NoReturn:
-    """The reader process as a program: its arguments are the descriptor of its socket and the daemon's process id."""
-    run(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    """The template as a program: its arguments are the descriptor of its socket and the daemon's process id."""
+    gc.freeze()
+    run(breed, socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The reader process as the daemon sees it: started, asked, buried, and replaced when it dies.
+"""Reader processes as the daemon sees them: made by a template, asked, buried, and replaced when they die.
 
-Owns the process and the socket to it. What it does is in `ibmon/sysfs/child.py`; which device is given up when is
+Owns the processes and the sockets to them. What it does is in `ibmon/sysfs/child.py`; which device is given up when is
 decided elsewhere. Why a process: a thread in an uninterruptible read keeps its whole process, and every socket and
 lock that this holds, until the read returns, SIGKILL or not (measured: a successor waited for 24 s).
 """
@@ -8,10 +8,10 @@ lock that this holds, until the read returns, SIGKILL or not (measured: a succes
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -52,12 +52,11 @@ class Child:
         started: monotonic time of its start.
     """
 
-    def __init__(self, pid: int, connection: socket.socket, wait: Callable[[], int]) -> None:
+    def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
         self.started = time.monotonic()
         self._connection = connection
         self._received = b""
-        self._wait = wait
 
     def tell(self, messages: bytes) -> None:
         """Send. Raises OSError."""
@@ -83,29 +82,94 @@ class Child:
         answer, self._received = taken
         return answer
 
-    def end(self, *, kill: bool = False) -> int:
-        """Close the socket, by which the process ends, and wait for that; its exit code, negative for a signal."""
+    def end(self) -> None:
+        """Close the socket, by which the process ends when it is not in a read."""
         self._connection.close()
-        if kill:
-            os.kill(self.pid, signal.SIGKILL)  # it was not waited for yet, so the number still is its own
-        return self._wait()
 
 
-def fork() -> Child:
-    """A reader process that is a copy of this one, which must have one thread. It shares this one's memory."""
+class Template:
+    """The process that all readers are copies of; made before this one has a second thread, as a copy of it.
+
+    So a reader costs no start of an interpreter, for which a node whose file systems lie behind the card that hangs
+    may wait in the kernel, and is of the same version as the daemon. Where this process has threads already, or the
+    template has died, it is started as a program of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._started: _Started | None = _copy() if threading.active_count() == 1 else _program()
+
+    def reader(self) -> Child:
+        """A new reader process. Raises OSError."""
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.ESHUTDOWN, os.strerror(errno.ESHUTDOWN))
+            if self._started is not None:
+                try:
+                    return _copied(self._started.control)
+                except BlockingIOError:
+                    raise  # it lives, and could not make one now
+                except OSError as error:
+                    log.error('event=reader-template-died error="%s"', error)
+                    self._end()
+            self._started = _program()
+            return _copied(self._started.control)
+
+    def close(self) -> None:
+        """End it, and with it every reader that is in no read."""
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        if self._started is not None:
+            self._started.control.close()
+            with contextlib.suppress(ChildProcessError):  # waited for by the kernel, where SIGCHLD is ignored
+                self._started.wait()
+            self._started = None
+
+
+class _Started(NamedTuple):
+    """The socket to a template, and what waits for its end."""
+
+    control: socket.socket
+    wait: Callable[[], object]
+
+
+def _copied(control: socket.socket) -> Child:
+    """A reader that a template made now. Raises OSError, which is BlockingIOError where the kernel makes none."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            socket.send_fds(control, [b"\0"], [theirs.fileno()])
+        answer = control.recv(child.PID.size)
+        if len(answer) < child.PID.size:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        (pid,) = child.PID.unpack(answer)
+        if not pid:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    except OSError:
+        ours.close()
+        raise
+    return Child(pid, ours)
+
+
+def _copy() -> _Started:
+    """A template that is a copy of this process, which must have one thread; it shares this one's memory."""
     ours, theirs = socket.socketpair()
     gc.collect()
     gc.freeze()  # else either collector writes into every object, and so into a page of its own
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        child.run(theirs, parent)
+        child.run(child.breed, theirs, parent)
     theirs.close()
-    return Child(pid, ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return _Started(ours, lambda: os.waitpid(pid, 0))
 
 
-def spawn() -> Child:
-    """A reader process that is a program of its own, for a process with threads, of which no copy may be made."""
+def _program() -> _Started:
+    """A template that is a program of its own, for a process with threads, of which no copy may be made."""
     import subprocess
 
     ours, theirs = socket.socketpair()
@@ -124,7 +188,7 @@ def spawn() -> Child:
         raise
     finally:
         theirs.close()
-    return Child(process.pid, ours, process.wait)
+    return _Started(ours, process.wait)
 
 
 class _Asked(NamedTuple):
@@ -138,16 +202,17 @@ class _Asked(NamedTuple):
 class ChildSource:
     """`ibmon.sysfs.source.Source` in a process of its own.
 
-    In a process with one thread it starts at once, as a copy of it; else when it is opened, in the thread that asks. A
-    process that dies is replaced at once and asked again; one that dies soon after that is replaced at the first
-    question after the backoff, and what is asked until then has no answer.
+    The process starts when the source is opened. One that dies is replaced at once and asked again; one that dies soon
+    after that is replaced at the first question after the backoff, and what is asked until then has no answer.
 
     Args:
+        template: makes the processes.
         setup: what is read.
         clock: monotonic seconds.
     """
 
-    def __init__(self, setup: wire.Setup, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, template: Template, setup: wire.Setup, clock: Callable[[], float] = time.monotonic) -> None:
+        self._template = template
         self._setup = wire.request(setup)
         self._clock = clock
         self._known: dict[str, Device] = {}  # to the present process
@@ -157,8 +222,6 @@ class ChildSource:
         self._not_before = float("-inf")
         self._retracted = False
         self._child: Child | None = None
-        if threading.active_count() == 1:
-            self._begin(fork)
 
     @property
     def pid(self) -> int | None:
@@ -209,7 +272,7 @@ class ChildSource:
         self._dropped.append(name)
 
     def close(self) -> None:
-        """End the process and wait for it."""
+        """End the process."""
         if self._child is not None:
             reader, self._child = self._child, None
             reader.end()
@@ -250,16 +313,16 @@ class ChildSource:
 
     def _living(self) -> Child:
         if self._child is None and not self._retracted and self._clock() >= self._not_before:
-            self._begin(spawn)
+            self._begin()
         if self._child is None or self._retracted:
             raise SourceError("there is no reader process now")
         return self._child
 
-    def _begin(self, start: Callable[[], Child]) -> None:
+    def _begin(self) -> None:
         """Start a process and wait until it is ready; there is none afterwards where that failed."""
         self._known.clear()
         try:
-            reader = self._child = start()
+            reader = self._child = self._template.reader()
         except OSError as error:
             log.error('event=reader-not-started error="%s"', error)
             self._wait_longer()
@@ -273,9 +336,10 @@ class ChildSource:
     def _bury(self, reader: Child, what: str) -> None:
         """Say once what became of a process that has died; the next one starts at once, or after the backoff."""
         self._child = None
-        code = reader.end(kill=True)
-        how = f"signal={signal.Signals(-code).name}" if code < 0 else f"exit={code}"
-        log.error('event=reader-died pid=%d %s asked="%s"', reader.pid, how, what)
+        reader.end()
+        if self._retracted:
+            return
+        log.error('event=reader-died pid=%d asked="%s"', reader.pid, what)
         if self._clock() - reader.started > SETTLED:
             self._deaths = 0
             self._backoff.reset()

@@ -19,7 +19,7 @@ from ibmon.recording import Frame
 from ibmon.sysfs import child, danger, process, wire
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.pool import ReaderPool
-from ibmon.sysfs.process import ChildSource
+from ibmon.sysfs.process import ChildSource, Template
 from ibmon.sysfs.source import LocalSource, SourceError
 
 # A copy of a process with threads is warned of since 3.12. The tests before these may have left some.
@@ -54,46 +54,52 @@ def root(tmp_path):
     return write(tmp_path / "sys", Frame(t=0, files=FILES))
 
 
-@pytest.fixture
-def threads(monkeypatch):
-    """How many threads the process takes itself to have."""
-
-    def say(number):
-        monkeypatch.setattr(process.threading, "active_count", lambda: number)
-
-    return say
-
-
 @pytest.fixture(params=["copy", "program"])
-def kind(request, threads):
-    threads(1 if request.param == "copy" else 2)
-    return request.param
-
-
-@pytest.fixture
-def source(root, kind):
-    one = ChildSource(setup(root))
+def template(request, monkeypatch):
+    """A template as a process with one thread makes it, and as one with several does."""
+    monkeypatch.setattr(process.threading, "active_count", lambda: 1 if request.param == "copy" else 2)
+    one = Template()
     yield one
     one.close()
 
 
-def test_a_process_with_one_thread_makes_a_copy_at_once_and_one_with_several_a_program_when_it_is_asked(root, threads):
-    threads(1)
-    early = ChildSource(setup(root))
-    threads(2)
-    late = ChildSource(setup(root))
-    assert (early.pid is None, late.pid) == (False, None)
-    late.list(*EVERYTHING)
-    assert late.pid not in {None, os.getpid(), early.pid}
-    early.close()
-    late.close()
+@pytest.fixture
+def source(root, template):
+    one = ChildSource(template, setup(root))
+    yield one
+    one.close()
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def alive(pid):
+    """Whether a process is there, and not only waits for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except FileNotFoundError:
+        return False
+
+
+def test_readers_are_copies_of_one_template_and_start_when_they_are_opened(root, template):
+    sources = [ChildSource(template, setup(root)) for _ in range(2)]
+    assert [one.pid for one in sources] == [None, None]
+    for one in sources:
+        one.open()
+    first, second = (one.pid for one in sources)
+    assert first != second
+    assert parent(first) == parent(second) != os.getpid()
+    assert parent(parent(first)) == os.getpid()
+    for one in sources:
+        one.close()
 
 
 @pytest.mark.parametrize("name", ["h100", "rxe-idle", "rdma-exporter-efa"])
-def test_a_process_tells_of_every_tree_what_reading_here_tells(tmp_path, kind, name):
+def test_a_process_tells_of_every_tree_what_reading_here_tells(tmp_path, template, name):
     root = write(tmp_path / "sys", frame(name))
     here = LocalSource(os.getpid(), FileTree(root), StillClock())
-    there = ChildSource(setup(root))
+    there = ChildSource(template, setup(root))
     listing = there.list(*EVERYTHING)
     assert listing.names == here.list(*EVERYTHING).names
     for device in listing.names:
@@ -115,44 +121,66 @@ def test_a_process_tells_of_every_tree_what_reading_here_tells(tmp_path, kind, n
     here.close()
 
 
-def test_a_process_holds_nothing_of_the_daemon_but_its_socket(root, kind, tmp_path):
+@pytest.mark.parametrize("one_thread", [True, False])
+def test_a_process_holds_nothing_of_the_daemon_but_its_socket(root, monkeypatch, tmp_path, one_thread):
+    monkeypatch.setattr(process.threading, "active_count", lambda: 1 if one_thread else 2)
     with socket.create_server(("127.0.0.1", 0)) as server, (tmp_path / "store").open("w") as store:
         os.set_inheritable(server.fileno(), True)
         os.set_inheritable(store.fileno(), True)
-        source = ChildSource(setup(root))
-        source.list(*EVERYTHING)
-        held = {int(entry.name): str(entry.readlink()) for entry in Path(f"/proc/{source.pid}/fd").iterdir()}
-    assert {held.pop(number) for number in (0, 1, 2)} == {os.devnull}
-    assert [target.partition(":")[0] for target in held.values()] == ["socket"]
-    status = Path(f"/proc/{source.pid}/status").read_text()
-    assert f"Name:\t{child.NAME}\n" in status
-    assert "Threads:\t1\n" in status
-    assert Path(f"/proc/{source.pid}/cwd").readlink() == Path("/")
+        template = Template()
+        source = ChildSource(template, setup(root))
+        source.open()
+        for pid in (source.pid, parent(source.pid)):
+            held = {int(entry.name): str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+            assert {held.pop(number) for number in (0, 1, 2)} == {os.devnull}
+            assert [target.partition(":")[0] for target in held.values()] == ["socket"]
+            status = Path(f"/proc/{pid}/status").read_text()
+            assert f"Name:\t{child.NAME}\n" in status
+            assert "Threads:\t1\n" in status
+            assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
     source.close()
+    template.close()
 
 
 def test_a_process_survives_what_a_terminal_or_a_supervisor_sends_to_all(source):
-    source.list(*EVERYTHING)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(source.pid, number)
+    source.open()
     pid = source.pid
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(pid, number)
+        os.kill(parent(pid), number)
     assert source.list(*EVERYTHING).names == ("mlx5_0", "mlx5_1")
     assert source.pid == pid
 
 
 def test_closing_ends_the_process_and_leaves_no_zombie(source):
-    source.list(*EVERYTHING)
+    source.open()
     pid = source.pid
     source.close()
     assert source.pid is None
-    assert not Path(f"/proc/{pid}").exists()
+    until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_a_process_ends_when_the_daemon_does(root, threads):
-    threads(1)
-    source = ChildSource(setup(root))
-    source._child._connection.close()  # as the kernel does for a daemon that was killed
-    assert os.waitstatus_to_exitcode(os.waitpid(source.pid, 0)[1]) == 0
+def test_closing_the_template_ends_all_of_its_readers_and_makes_no_more(source, template):
+    source.open()
+    pid = source.pid
+    mother = parent(pid)
+    template.close()
+    assert not Path(f"/proc/{mother}").exists()
+    until(lambda: not alive(pid))
+    with pytest.raises(OSError, match="shut"):
+        template.reader()
+
+
+def test_a_template_that_dies_takes_its_readers_along_and_is_replaced(source, caplog):
+    device = source.discover("mlx5_0", 1)
+    mother = parent(source.pid)
+    os.kill(mother, signal.SIGKILL)
+    until(lambda: not alive(source.pid))
+    [reading] = ask(source, (device, columns(device)))
+    assert reading.errnos == {}
+    assert parent(source.pid) != mother
+    told = [record.getMessage().partition(" ")[0] for record in caplog.records]
+    assert told == ["event=reader-died", "event=reader-template-died"]
 
 
 def test_files_of_a_forgotten_device_are_closed_before_the_next_question(source):
@@ -176,16 +204,14 @@ def test_a_process_that_dies_is_replaced_at_once_and_what_it_knew_is_told_to_the
     assert reading.values
     assert reading.errnos == {}
     assert source.pid not in {None, first}
-    [record] = caplog.records
-    assert record.getMessage() == f'event=reader-died pid={first} signal=SIGKILL asked="reading mlx5_0"'
+    assert [r.getMessage() for r in caplog.records] == [f'event=reader-died pid={first} asked="reading mlx5_0"']
 
 
 def test_a_process_that_dies_again_and_again_is_replaced_after_a_while_and_nothing_waits_for_that(
-    root, threads, caplog
+    root, template, caplog
 ):
-    threads(2)
     now = [time.monotonic()]
-    source = ChildSource(setup(root), clock=lambda: now[0])
+    source = ChildSource(template, setup(root), clock=lambda: now[0])
     device = source.discover("mlx5_0", 1)
     os.kill(source.pid, signal.SIGKILL)
     assert source.list(*EVERYTHING).names
@@ -201,16 +227,17 @@ def test_a_process_that_dies_again_and_again_is_replaced_after_a_while_and_nothi
     source.close()
 
 
-def test_a_process_that_cannot_be_started_is_told_once_and_tried_again_later(root, threads, monkeypatch, caplog):
-    threads(2)
+def test_a_process_that_cannot_be_started_is_told_once_and_tried_again_later(root, template, monkeypatch, caplog):
     now = [0.0]
-    source = ChildSource(setup(root), clock=lambda: now[0])
+    source = ChildSource(template, setup(root), clock=lambda: now[0])
+    template._end()
     monkeypatch.setattr(process.sys, "executable", "/nonexistent/python")
     for _ in range(2):
         with pytest.raises(SourceError):
             source.list(*EVERYTHING)
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["event=reader-not-started"]
     monkeypatch.undo()
+    monkeypatch.setattr(process.threading, "active_count", lambda: 2)
     now[0] += process.RETRY[0]
     assert source.list(*EVERYTHING).names
     source.close()
@@ -244,9 +271,9 @@ class Fifo:
 
 
 class Bench:
-    def __init__(self, root):
+    def __init__(self, root, template):
         self.events = queue.Queue()
-        self.pool = ReaderPool(self.events.put, lambda: ChildSource(setup(root)), StillClock())
+        self.pool = ReaderPool(self.events.put, lambda: ChildSource(template, setup(root)), StillClock())
         self.devices = {}
         for name in ("mlx5_0", "mlx5_1"):
             self.pool.submit([Discover(name, 1)])
@@ -265,10 +292,9 @@ def fifo(root):
 
 
 @pytest.fixture
-def bench(root, fifo, kind, threads):
+def bench(root, fifo, template):
     fifo.hang()
-    one = Bench(root)
-    threads(2)  # the second process is a program in any case
+    one = Bench(root, template)
     yield one
     one.pool.close()
 
@@ -344,30 +370,23 @@ def test_a_process_that_is_killed_while_it_hangs_ends_the_wait_for_it(bench):
 KILLED = """
 import sys
 from ibmon.sysfs import danger, process, wire
-from ibmon.sysfs.process import ChildSource
+from ibmon.sysfs.process import ChildSource, Template
 
 process.threading.active_count = lambda: int(sys.argv[2])
-source = ChildSource(wire.Setup(sys.argv[1], danger.Platform(), ethtool=False))
+source = ChildSource(Template(), wire.Setup(sys.argv[1], danger.Platform(), ethtool=False))
 device = source.discover("mlx5_0", 1)
 print(source.pid, flush=True)
 list(source.read([(device, tuple(range(len(device.layout.columns))))]))
 """
 
 
-@pytest.mark.parametrize("kind", ["copy", "program"])
-def test_a_process_whose_daemon_is_killed_ends_with_the_read_it_is_in_although_it_was_asked_for_more(root, fifo, kind):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_process_whose_daemon_is_killed_ends_with_the_read_it_is_in_although_it_was_asked_for_more(
+    root, fifo, threads
+):
     fifo.hang()
-    threads = "1" if kind == "copy" else "2"
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(root), threads], stdout=subprocess.PIPE) as daemon:
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(root), str(threads)], stdout=subprocess.PIPE) as daemon:
         pid = int(daemon.stdout.readline())
         until(lambda: asleep(pid))
         daemon.kill()
     until(lambda: not alive(pid))
-
-
-def alive(pid):
-    """Whether a process is there, and not only waits for somebody to ask how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except FileNotFoundError:
-        return False
