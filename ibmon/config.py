@@ -115,6 +115,20 @@ class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout: float = 30.0
 
 
+class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[kubernetes]: as whom and how nodes are marked. Empty names: the pod's own; the timeout is in seconds."""
+
+    node_name: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    taint_key: str = "ibmon.dev/fabric"
+    cordon: bool = False
+    condition: bool = True
+    events: bool = True
+    pool_label: str = ""
+    timeout: float = 10.0
+
+
 class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[exporter]: where metrics and the page are served. Empty file names mean: not used."""
 
@@ -166,6 +180,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     override: tuple[OverrideConfig, ...] = ()
     action: ActionConfig = ActionConfig()
     slurm: SlurmConfig = SlurmConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
     command: CommandConfig = CommandConfig()
     exporter: ExporterConfig = ExporterConfig()
     state: StateConfig = StateConfig()

@@ -28,6 +28,7 @@ _SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     "inventory": c.InventoryConfig,
     "action": c.ActionConfig,
     "slurm": c.SlurmConfig,
+    "kubernetes": c.KubernetesConfig,
     "command": c.CommandConfig,
     "exporter": c.ExporterConfig,
     "state": c.StateConfig,

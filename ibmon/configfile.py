@@ -7,6 +7,7 @@ The only place that opens configuration files for the daemon and the commands. W
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = ["CONF_D", "DEFAULT_FILE", "RULE_KEYS", "ConfigError", "Loaded", "conf
 
 DEFAULT_FILE = Path("/etc/ibmon/ibmon.toml")
 CONF_D = Path("/etc/ibmon/conf.d")
+_TAINT_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class Loaded(NamedTuple):
@@ -135,6 +137,9 @@ def _contradictions(config: Config) -> Iterator[str]:
             yield f"{key} is empty; leave it out to have its default"
     if config.action.scheduler == "command" and not config.command.path:
         yield 'action.scheduler is "command" and command.path is missing: name the executable'
+    if not _TAINT_KEY.fullmatch(config.kubernetes.taint_key):
+        key = config.kubernetes.taint_key
+        yield f'kubernetes.taint_key: "{key}" is no key of a taint; write it like example.org/name'
     if not config.devices.include:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
 

@@ -168,6 +168,7 @@ SECTIONS: Mapping[str, str] = {
         "the moment of a drain."
     ),
     "slurm": 'How Slurm\'s commands are called (scheduler = "slurm").',
+    "kubernetes": 'How the node is marked in Kubernetes (scheduler = "kubernetes"): docs/kubernetes.md.',
     "command": 'The executable that speaks to any other scheduler (scheduler = "command"): docs/command-backend.md.',
     "exporter": "Where metrics and the status page are served.",
     "state": "Where ibmon keeps what must outlive the process.",
@@ -230,8 +231,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             Kind.CHOICE,
             "who gives this node its jobs",
             '"slurm"',
-            choices=("none", "slurm", "command"),
-            later=("kubernetes", "controller"),
+            choices=("none", "slurm", "kubernetes", "command"),
+            later=("controller",),
         ),
         "stop_file": Key(
             Kind.FILE, "while this file exists ibmon writes nothing to the scheduler", '"/etc/ibmon/STOP"'
@@ -261,6 +262,21 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "slurm": {
         "node_name": Key(Kind.NAME, "this node's name in Slurm; empty: asked of Slurm", '"gpu-17"'),
         "directory": Key(Kind.FILE, "where scontrol lies; empty: found by PATH", '"/opt/slurm/bin"'),
+        "timeout": Key(Kind.DURATION, "how long one call may take", '"10s"', above=0),
+    },
+    "kubernetes": {
+        "node_name": Key(Kind.NAME, "this node's name in Kubernetes; empty: the variable NODE_NAME", '"gpu-17"'),
+        "kubeconfig": Key(Kind.FILE, "credentials; empty: the service account of the pod", '"/etc/ibmon/kubeconfig"'),
+        "context": Key(Kind.NAME, "which context of the kubeconfig; empty: the current one", '"training"'),
+        "taint_key": Key(Kind.NAME, "the key of the taint that keeps new pods away", '"ibmon.dev/fabric"'),
+        "cordon": Key(Kind.FLAG, "whether a drain makes the node unschedulable too", "false"),
+        "condition": Key(Kind.FLAG, "whether the node gets the condition RdmaFabricUnhealthy", "true"),
+        "events": Key(Kind.FLAG, "whether events are written about the node", "true"),
+        "pool_label": Key(
+            Kind.NAME,
+            "the label whose value is a node's pool, for the limits; empty: all nodes are one pool",
+            '"node.kubernetes.io/instance-type"',
+        ),
         "timeout": Key(Kind.DURATION, "how long one call may take", '"10s"', above=0),
     },
     "command": {

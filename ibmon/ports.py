@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ibmon.model import NodeView, Now, Ownership
+from ibmon.model import NodeFitness, NodeView, Now, Ownership
 
 
 class Clock(Protocol):
@@ -88,6 +88,18 @@ class Scheduler(Protocol):
 
     def undrain(self) -> None:
         """Take the drain of this node away. Whether it happened only `read_node` tells."""
+        ...
+
+
+class Teller(Protocol):
+    """A scheduler that also shows what a node's monitor says of it. Every call has a deadline; SchedulerError."""
+
+    def publish(self, fitness: NodeFitness, why: str) -> None:
+        """Show the verdict beside the node, with a new heartbeat. It changes nothing for the node's work."""
+        ...
+
+    def check(self) -> tuple[str, ...]:
+        """What would keep a drain from happening, one line each; it changes nothing."""
         ...
 
 

@@ -98,6 +98,8 @@ STATES: Final[dict[str, StateRule]] = {
     "PLANNED": StateRule(drain=True, undrain=True),
     "RESERVED": StateRule(drain=True, undrain=True),
     "DRAIN": StateRule(drain=True, undrain=True),  # whose it is, `owns` says
+    # Kubernetes: somebody else's cordon. Our taint stands beside it and goes without it.
+    "CORDONED": StateRule(drain=True, undrain=True),
     "PERFCTRS": StateRule(drain=True, undrain=False, why="a job uses the network performance counters"),
     "BLOCKED": StateRule(drain=True, undrain=False, why="another job's exclusive topology blocks it"),
     "CLOUD": _KIND,
@@ -127,7 +129,7 @@ STATES: Final[dict[str, StateRule]] = {
 _UNKNOWN_STATE: Final = StateRule(drain=False, undrain=False, why="ibmon does not know this state")
 # `POWER` is how Slurm before 21.08 wrote POWERED_DOWN.
 _NOT_COUNTED: Final = frozenset({"POWERED_DOWN", "POWER", "FUTURE"})
-_UNAVAILABLE: Final = frozenset({"DOWN", "DRAIN", "FAIL", "ERROR", "NOT_RESPONDING"})
+_UNAVAILABLE: Final = frozenset({"DOWN", "DRAIN", "CORDONED", "FAIL", "ERROR", "NOT_RESPONDING"})
 
 
 def drain_obstacle(flags: frozenset[str]) -> str | None:

@@ -15,8 +15,8 @@ import msgspec
 from ibmon.config import LimitsConfig
 from ibmon.drain import policy
 from ibmon.messages import EffectDone
-from ibmon.model import BlockCode, Intent, Mode, NodeView, Now, Ownership
-from ibmon.ports import Scheduler, SchedulerError, Store, StoreError
+from ibmon.model import BlockCode, Intent, Mode, NodeFitness, NodeView, Now, Ownership
+from ibmon.ports import Scheduler, SchedulerError, Store, StoreError, Teller
 
 _Outcome = Literal["done", "gone", "blocked", "failed"]
 
@@ -72,6 +72,25 @@ def release(owned: Ownership, scheduler: Scheduler, store: Store, gates: Gates, 
     is `failed` for `LATE` seconds: it may still arrive, and would be nobody's without its record.
     """
     return _Release(owned, scheduler, store, gates, now).run()
+
+
+def publish(teller: Teller, fitness: NodeFitness, why: str, gates: Gates) -> bool:
+    """Show the verdict at the scheduler, which people read; whether mode and stop let it through.
+
+    SchedulerError where the scheduler did not take it.
+    """
+    if gates.stop() or gates.mode() is Mode.OBSERVE:
+        return False
+    teller.publish(fitness, why)
+    return True
+
+
+def reclaim(scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+    """Give this node back by a person's word, where a drain stands that has the form of ours and no record.
+
+    Mode, stop and the node's state are asked as for every release; only the record is not.
+    """
+    return _Reclaim(Ownership(id="", reason="", asked=now.wall), scheduler, store, gates, now).run()
 
 
 class _Call:
@@ -280,6 +299,27 @@ class _Release(_Call):
         """Our drain does not stand: remove its record and leave whatever stands there."""
         self._save(None)
         return self._end("gone", detail=_foreign(view) if view.drained else "")
+
+
+class _Reclaim(_Release):
+    def run(self) -> EffectDone:
+        if code := self._gates.closed():
+            return self._end("blocked", code)
+        try:
+            view = self._read()
+        except SchedulerError as error:
+            return self._unreachable(error)
+        found = policy.parse_reason(view.reason)
+        if not view.drained:
+            return self._end("gone", detail="the node is not drained")
+        if found is None or view.reason is None:
+            return self._end("blocked", BlockCode.FOREIGN_DRAIN, _foreign(view))
+        self._id, self._owned = found, Ownership(found, view.reason, asked=self._now.wall)
+        if obstacle := policy.undrain_obstacle(view.flags):
+            return self._end("blocked", BlockCode.SCHEDULER_STATE, obstacle)
+        if code := self._gates.closed():
+            return self._end("blocked", code)
+        return self._write()
 
 
 def _foreign(view: NodeView) -> str:

@@ -108,8 +108,11 @@ def test_a_written_share_reads_back_equal(value):
             'f.toml:2: action.auto_release: "yes" is neither true nor false; write true or false, without quotes',
         ),
         (
-            '[action]\nscheduler = "kubernetes"\n',
-            'f.toml:2: action.scheduler: "kubernetes" is not available in this version; choose "none", "slurm" or "command"',
+            '[action]\nscheduler = "controller"\n',
+            (
+                'f.toml:2: action.scheduler: "controller" is not available in this version; '
+                'choose "none", "slurm", "kubernetes" or "command"'
+            ),
         ),
         ('[devices]\ninclude = "mlx5_*"\n', 'f.toml:2: devices.include: "mlx5_*" is no list; write it like ["mlx5_*"]'),
         ("[action.limits]\nmin_nodes = 2.5\n", "f.toml:2: action.limits.min_nodes: 2.5 is no whole number"),

@@ -15,6 +15,7 @@ ROOT = Path(ibmon.__file__).parent
 # A module is core, and so pure, unless its room is named here.
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
+    "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node",
     "drain.slurm_text", "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
     "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
     "configvalues", "backoff", "__main__", "rulesdoc",
