@@ -1,4 +1,4 @@
-"""Alertmanagers are told what holds, whatever they, the network and the clock do meanwhile; the engine waits for none."""
+"""Alertmanagers are told what holds, whatever they, the network and the clock do; and the engine waits for none."""
 
 from __future__ import annotations
 

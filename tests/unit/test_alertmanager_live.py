@@ -1,0 +1,166 @@
+"""A running daemon and its Alertmanagers: what they hold over faults, restarts, modes and `ibmon test-alert`."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from alertmanagers import FakeAlertmanager
+from livenode import DECLARED, FAST, NAME, LiveNode, always, until
+
+ALERT = '[action]\nmode = "{mode}"\nboot_grace = "0s"\n'
+RULE = '[rules.port-down]\nalert_hold = "100ms"\nhold = "{hold}"\nrecover = "{recover}"\n'
+
+
+@pytest.fixture
+def alertmanager():
+    one = FakeAlertmanager()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def node(tmp_path):
+    with LiveNode(tmp_path) as live:
+        yield live
+
+
+def configure(node, *targets, mode="alert", hold="200ms", recover="200ms"):
+    targets = "".join(f'[[alertmanager]]\nurl = "{t.url}"\n' for t in targets)
+    node.configure(FAST + DECLARED + RULE.format(hold=hold, recover=recover) + ALERT.format(mode=mode) + targets)
+
+
+def severities(alertmanager):
+    return [labels["severity"] for labels in alertmanager.firing()]
+
+
+def test_a_fault_fires_becomes_critical_and_ends(node, alertmanager):
+    configure(node, alertmanager)
+    daemon = node.serving()
+    assert daemon.metric("ibmon_outbox_pending", target=alertmanager.name) == 0
+    assert daemon.metric("ibmon_delivery_attempts_total", target=alertmanager.name) == 0
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    (labels,) = alertmanager.firing()
+    assert labels == {
+        "alertname": "IbmonPortDown",
+        "rule": "port-down",
+        "severity": "critical",
+        "node": NAME,
+        "device": "mlx5_3",
+        "port": "1",
+        "rail": "3",
+    }
+    assert alertmanager.requests[-1].alerts[-1]["generatorURL"] == daemon.url("")
+    node.comes_up()
+    until(lambda: alertmanager.firing() == [])
+    assert alertmanager.ends == [("IbmonPortDown", "warning"), ("IbmonPortDown", "critical")]
+    daemon.wait_metric("ibmon_outbox_pending", 0, target=alertmanager.name)
+
+
+def test_in_observe_mode_no_alert_leaves_the_node_and_a_change_to_it_ends_them(node, alertmanager):
+    configure(node, alertmanager, mode="observe")
+    daemon = node.serving()
+    node.goes_down()
+    node.wait_fitness("unfit")
+    always(lambda: alertmanager.requests == [], 0.5)
+
+    for mode, firing in (("alert", ["critical"]), ("observe", [])):
+        configure(node, alertmanager, mode=mode)
+        daemon.reload()
+        until(lambda firing=firing: severities(alertmanager) == firing)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_restart_ends_no_alert_that_goes_on_and_makes_no_second_one(node, alertmanager, number):
+    configure(node, alertmanager, recover="10m")
+    daemon = node.serving()
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    before = list(alertmanager.ends), set(alertmanager.held)
+    daemon.end(number)
+    told = len(alertmanager.requests)
+
+    node.serving()
+    until(lambda: len(alertmanager.requests) > told)
+    always(lambda: severities(alertmanager) == ["critical"], 1.0)
+    assert (list(alertmanager.ends), set(alertmanager.held)) == before
+
+
+def test_what_was_repaired_while_the_daemon_was_away_ends_after_its_restart(node, alertmanager):
+    configure(node, alertmanager)
+    daemon = node.serving()
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    daemon.end(signal.SIGKILL)
+    node.comes_up()
+    assert severities(alertmanager) == ["critical"]
+    node.serving()
+    until(lambda: alertmanager.firing() == [])
+
+
+def test_what_a_lost_state_left_firing_is_ended_by_the_record_alone(node, alertmanager):
+    configure(node, alertmanager, recover="10m")
+    daemon = node.serving()
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    daemon.end(signal.SIGKILL)
+    node.comes_up()
+    for file in node.state.glob("ibmon.db*"):
+        file.unlink()
+    node.serving()
+    until(lambda: alertmanager.firing() == [])
+
+
+def test_a_dead_alertmanager_delays_no_verdict_and_hears_what_holds_when_it_is_back(node, alertmanager):
+    alertmanager.close()
+    configure(node, alertmanager, recover="10m")
+    daemon = node.serving()
+    node.goes_down()
+    node.wait_fitness("unfit")
+    daemon.wait_line("WARNING", "event=alertmanager-failing", f"target={alertmanager.name}")
+    # The warning that became critical has ended, and of that nobody was told either.
+    daemon.wait_metric("ibmon_outbox_pending", 2, target=alertmanager.name)
+    back = FakeAlertmanager(port=alertmanager.port)
+    try:
+        until(lambda: severities(back) == ["critical"])
+        daemon.wait_line("event=alertmanager-delivering")
+    finally:
+        back.close()
+
+
+def test_a_second_daemon_of_the_node_tells_nobody(node, alertmanager):
+    configure(node, alertmanager)
+    node.serving()
+    other = node.configure(
+        FAST + DECLARED + ALERT.format(mode="alert") + f'[[alertmanager]]\nurl = "{alertmanager.url}/second"\n',
+        file=node.directory / "second.toml",
+    )
+    node.serving(config=other)
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    assert {request.path for request in alertmanager.requests} == {"/api/v2/alerts"}
+
+
+def test_what_sends_is_loaded_only_where_somebody_is_told(node, alertmanager):
+    loaded = {}
+    for targets in ((), (alertmanager,)):
+        configure(node, *targets)
+        daemon = node.serving(python=("-X", "importtime"))
+        daemon.end()
+        loaded[bool(targets)] = {line.rpartition("|")[2].strip() for line in daemon.lines("import time:")}
+    assert "urllib3" not in loaded[False]
+    assert {"urllib3", "ibmon.alert.alertmanager"} <= loaded[True]
+
+
+def test_the_record_holds_what_was_told(node, alertmanager):
+    configure(node, alertmanager, recover="10m")
+    node.serving()
+    node.goes_down()
+    until(lambda: severities(alertmanager) == ["critical"])
+    rows = json.loads((node.state / "alerts.json").read_text())["alerts"]
+    assert [(r["alert"]["labels"]["severity"], r["ended"] is None) for r in rows] == [
+        ("critical", True),
+        ("warning", False),
+    ]
