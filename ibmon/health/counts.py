@@ -130,6 +130,17 @@ def each(
     return check
 
 
+def on_infiniband(
+    check: Callable[[PortFacts, Settings], tuple[Condition, ...]],
+) -> Callable[[PortFacts, Settings], tuple[Condition, ...]]:
+    """The same check on InfiniBand ports only: the kernel's `counters/` are no measure of an Ethernet link."""
+
+    def infiniband(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
+        return () if facts.link_layer == "Ethernet" else check(facts, settings)
+
+    return infiniband
+
+
 def _around_flaps(facts: PortFacts) -> tuple[tuple[float, float], ...]:
     ages = (flap.age(facts.now, facts.boot) for flap in facts.flaps)
     return tuple((age - FLAP_MARGIN, age + FLAP_MARGIN) for age in ages)

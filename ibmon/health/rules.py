@@ -168,9 +168,9 @@ RULES: tuple[Rule, ...] = (
         clears="an hour without one",
     ),
     Rule(
-        id="link-integrity", check=counts.each(
+        id="link-integrity", check=counts.on_infiniband(counts.each(
             ("counters/local_link_integrity_errors", "counters/excessive_buffer_overrun_errors")
-        ),
+        )),
         health=PortHealth.WARNING, alert_hold=0, hold=0, recover=DAY, action=Mode.ALERT, counts=True,
         unit="per_hour", window=HOUR, warning=1, critical=5,
         title="The receiver gave up on link quality or ran over",
