@@ -13,6 +13,7 @@ from ibmon.messages import Alerts, Effect, Log, Send
 from ibmon.model import Finding, Mode, NodeFitness, Now
 
 Key = tuple[str, str, int, str]
+State = tuple[str, bool, bool]
 
 
 def log(level: Literal["info", "warning", "error"], event: str, **fields: Any) -> Log:
@@ -26,7 +27,7 @@ class Announcer:
     def __init__(self, node: str, fitness: NodeFitness, findings: Iterable[Finding]) -> None:
         self.node = node
         self.fitness = fitness
-        self._told: dict[Key, tuple[str, bool]] = {_key(f): _state(f) for f in findings}
+        self._told: dict[Key, State] = {_key(f): _state(f) for f in findings}
         self._firing: dict[Key, str] | None = None
 
     def tell(
@@ -54,11 +55,13 @@ class Announcer:
                     port=f.subject,
                     severity=f.severity.value,
                     recovering=f.recovering or None,
+                    maintenance=f.maintenance or None,
                     observed=f.observed,
                     limit=f.limit,
                 )
             )
-            out.append(Send("finding", f"{f.rule} {f.subject}", {"state": "open", "finding": f}))
+            if not f.maintenance:
+                out.append(Send("finding", f"{f.rule} {f.subject}", {"state": "open", "finding": f}))
         for rule, device, port, counter in self._told.keys() - current.keys():
             subject = f"{device}/{port}" if port else device
             out.append(log("info", "finding-cleared", rule=rule, port=subject, counter=counter or None))
@@ -95,5 +98,5 @@ def _key(finding: Finding) -> Key:
     return (finding.rule, finding.device, finding.port, finding.counter)
 
 
-def _state(finding: Finding) -> tuple[str, bool]:
-    return (finding.severity.value, finding.recovering)
+def _state(finding: Finding) -> State:
+    return (finding.severity.value, finding.recovering, finding.maintenance)

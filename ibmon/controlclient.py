@@ -19,18 +19,23 @@ GROUP: Final = "ibmon"
 MAX_LINE: Final = 64 * 1024  # bytes of a request or an answer
 PATIENCE: Final = 15.0  # seconds for an answer: longer than the daemon takes for one that says "too late"
 
-Action = Literal["clear", "accept", "forget", "learn"]
+Action = Literal["clear", "accept", "forget", "learn", "maintenance-start", "maintenance-stop", "release"]
 _Word = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 _Words = Annotated[tuple[_Word, ...], msgspec.Meta(max_length=1024)]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody asks for. `subjects` are ports or devices, none means all; `rules` narrows `clear`."""
+    """What somebody asks for. `subjects` are ports or devices, none means all; `rules` narrows `clear`.
+
+    `seconds` is how long a maintenance lasts; `dry_run` asks what a release would do.
+    """
 
     action: Action
     subjects: _Words = ()
     rules: _Words = ()
     reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    dry_run: bool = False
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ibmon import people
+from ibmon import maintenance, people
 from ibmon.announce import Announcer, log
 from ibmon.config import Config
 from ibmon.devices import Devices
@@ -23,8 +23,10 @@ from ibmon.health.facts import PortFacts
 from ibmon.health.inventory import take
 from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
 from ibmon.intake import Intake
+from ibmon.maintenance import Maintenance
 from ibmon.memory import Memory, remember
 from ibmon.messages import (
+    Answer,
     DeviceFree,
     Discovered,
     Effect,
@@ -113,6 +115,8 @@ class Engine:
         self.sampler.quarantined = quarantined
         self.judge = Judge(config)
         self.judge.node.episodes = dict(memory.node) if memory else {}
+        windows = memory.maintenance if memory else ()
+        self.maintenance = Maintenance(windows, now, identity.boot_id, 2 * config.sampling.slow_interval)
         self.intake = Intake(
             self.devices,
             self.sampler,
@@ -121,6 +125,7 @@ class Engine:
             booted=identity.booted,
             grace=lambda: self.config.action.boot_grace,
             inventory_changed=self._take_inventory,
+            silenced=self.maintenance.silences,
         )
         self.intake.kernel = dict(memory.kernel) if memory else {}
         self._explained: frozenset[str] = frozenset()
@@ -157,7 +162,7 @@ class Engine:
         self._own_due = -math.inf  # when a verdict changes by itself
         self._take_inventory()
         told = memory.fitness if memory else NodeFitness.UNKNOWN
-        self.announcer = Announcer(identity.node, told, self.judge.findings())
+        self.announcer = Announcer(identity.node, told, self.maintenance.mark(self.judge.findings()))
 
     # --------------------------------------------------------------------------------------- step
 
@@ -174,7 +179,7 @@ class Engine:
         may_start_at = self.identity.booted + self.config.action.boot_grace
         may_start = self._judged is not None and self._judged[-1]
         times = [self.sampler.next_due(), self.desk.next_due(self.config.action)]
-        times.append(self._next_due)
+        times += (self._next_due, self.maintenance.next_due())
         if not may_start and any(d.episodes for d in self.judge.ports.values()):
             times.append(may_start_at)
         return min(times, default=math.inf)
@@ -273,12 +278,13 @@ class Engine:
 
     def _tick(self, _: Tick, now: Now) -> None:
         self._sequence += 1
+        self._turn_maintenance(now)
         if self._idle(now):
             return
         self._rows = None
         self._evaluate_all(now)
         self._learn(now)
-        self.findings = self.judge.findings()
+        self.findings = self.maintenance.mark(self.judge.findings())
         self.fitness = self.judge.fitness(self.findings, listed=self.devices.ever_listed)
         self.why = self._reason()
         self._pending.extend(
@@ -287,7 +293,13 @@ class Engine:
         offender = self.judge.node.episodes.get("repeat-offender")
         self.desk.sticky = offender is not None and offender.severity == "critical"
         requests = self.desk.decide(
-            self.findings, self.fitness, self.config.action, now, stopped=self.stopped, enabled=self.enabled
+            self.findings,
+            self.fitness,
+            self.config.action,
+            now,
+            stopped=self.stopped,
+            enabled=self.enabled,
+            maintenance=self.maintenance.on,
         )
         if now.monotonic >= self._available_due:
             self._available_due = now.monotonic + AVAILABLE_SECONDS
@@ -295,6 +307,23 @@ class Engine:
         self._pending[:0] = self._save(now)
         self._pending.extend(requests)
         self._remember_inputs(now)
+
+    def _turn_maintenance(self, now: Now) -> None:
+        """Whose holds do not run now, and what begins anew because its window is over."""
+        ended = self.maintenance.turn(now)
+        self.judge.silent = self.maintenance.ports(self.judge.ports)
+        self.judge.node_silent = self.maintenance.covers("")
+        if not ended:
+            return
+        self._heard += 1
+        owned = self.desk.owned is not None
+        maintenance.begin_anew(ended, self.judge, now, self.identity.boot_id, drained=owned)
+        for end in ended:
+            window = end.window
+            self._log(
+                "warning", "maintenance-ended", ports=",".join(window.subjects) or None, by=end.by or "time",
+                began_by=window.user, reason=window.reason,
+            )  # fmt: skip
 
     def _settled(self, now: Now) -> bool:
         """Whether everything has been read once, or has had the time for it."""
@@ -334,7 +363,7 @@ class Engine:
 
     def _asked(self, event: Person, now: Now) -> None:
         """A person's word: about findings, or about what belongs here."""
-        answer = people.answer(event, self.judge, self._memory)
+        answer = self._answer(event, now)
         self._log("warning", f"person-{event.action}", user=event.user, done=answer.done, text=answer.text)
         if answer.done:
             self._take_inventory()
@@ -342,6 +371,13 @@ class Engine:
             if event.action == "clear":
                 self.desk.forgive()
         self._pending.append(answer)
+
+    def _answer(self, event: Person, now: Now) -> Answer:
+        if event.action in maintenance.ACTIONS:
+            return self.maintenance.asked(event, self.judge.ports, now)
+        if event.action == "release":
+            return self.desk.give_back(event, self.config.action, now, stopped=self.stopped, enabled=self.enabled)
+        return people.answer(event, self.judge, self._memory)
 
     def _stop(self, event: StopFile, _: Now) -> None:
         if event.present is not self.stopped:
@@ -369,6 +405,7 @@ class Engine:
             fitness=self.announcer.fitness,
             node=self.judge.node.episodes,
             kernel=self.intake.kernel,
+            maintenance=self.maintenance.windows,
         )
         data = memory.encode()
         if data == self._saved:
@@ -401,6 +438,7 @@ class Engine:
             drain=drain_view(self.desk),
             actions_enabled=self.enabled,
             why=self.why,
+            maintenance=self.maintenance.windows,
             quarantined=tuple(sorted(self.sampler.quarantined - set(self.devices.present))),
             rules_available=self._available,
         )

@@ -46,6 +46,7 @@ class Intake:
         boot: this boot's id, and `booted` its monotonic time.
         grace: the boot grace in force (seconds).
         inventory_changed: called when a device came, went or changed.
+        silenced: whether what a counter of this device and port tells now may have happened in a maintenance window.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Intake:
         booted: float,
         grace: Callable[[], float],
         inventory_changed: Callable[[], None],
+        silenced: Callable[[str, int, Now], bool],
     ) -> None:
         self.devices = devices
         self.sampler = sampler
@@ -68,6 +70,7 @@ class Intake:
         self._booted = booted
         self._grace = grace
         self._inventory_changed = inventory_changed
+        self._silenced = silenced
 
     def _log(self, level: Literal["info", "warning", "error"], event: str, **fields: Any) -> None:
         self.out.append(log(level, event, **fields))
@@ -109,6 +112,10 @@ class Intake:
         if found is None:
             return
         address, pattern = found
+        at = (n for n, p in self.devices.present.items() if p.device.pci and p.device.pci.address == address)
+        if self._silenced(next(at, ""), 0, now):
+            self._log("info", "kernel-log", pci=address, kind=pattern.kind, maintenance=True)
+            return
         before = self.kernel.get(address, ())
         self.kernel[address] = after = kernel_log.add(before, pattern.kind, now, self._boot, event.age)
         if set(after) - set(before):
@@ -181,7 +188,7 @@ class Intake:
                 change.rises,
                 now,
                 self._boot,
-                may_count=self.may_count(now) and not self.judge.down_is_known(port.id),
+                may_count=self.may_count(port.id, now) and not self.judge.down_is_known(port.id),
                 grace=grace,
                 carrier=port.link_layer == "Ethernet",
             )
@@ -217,12 +224,13 @@ class Intake:
                     rise = change.rises[i] = value - last[0]
             if value is not None:
                 desk.last[key] = (value, boot)
-            if rise and self.may_count(now) and not desk.link.in_bring_up(now):
+            if rise and self.may_count(port, now) and not desk.link.in_bring_up(now):
                 self.judge.count(port, key, rise, now, boot)
 
-    def may_count(self, now: Now) -> bool:
-        """Whether counts mean anything yet: links train, drop and settle for a while after a boot."""
-        return now.monotonic - self._booted >= COUNT_GRACE_FACTOR * self._grace()
+    def may_count(self, port: PortId, now: Now) -> bool:
+        """Whether counts mean anything: links train, drop and settle for a while after a boot, and in maintenance."""
+        settled = now.monotonic - self._booted >= COUNT_GRACE_FACTOR * self._grace()
+        return settled and not self._silenced(*port, now)
 
     def _forget_counters(self, name: str) -> None:
         """The driver loaded this device anew: its counters begin again, and nothing is to be told from that."""

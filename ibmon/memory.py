@@ -9,6 +9,7 @@ from ibmon.health import kernel_log
 from ibmon.health.evaluate import Episode
 from ibmon.health.inventory import Learned
 from ibmon.health.judge import Judge, PortMemory
+from ibmon.maintenance import Window
 from ibmon.model import NodeFitness
 
 VERSION = 1
@@ -24,6 +25,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     fitness: NodeFitness = NodeFitness.UNKNOWN
     node: dict[str, Episode] = {}
     kernel: dict[str, tuple[kernel_log.Line, ...]] = {}
+    maintenance: tuple[Window, ...] = ()
     version: int = VERSION
 
     def encode(self) -> bytes:

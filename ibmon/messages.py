@@ -63,15 +63,18 @@ class KernelLine(msgspec.Struct, frozen=True):
 class Person(msgspec.Struct, frozen=True):
     """Somebody asked for something on the control socket; the answer carries the ticket.
 
-    `subjects` are ports (``mlx5_3/1``) or devices; empty means all. `rules` narrows `clear`.
+    `subjects` are ports (``mlx5_3/1``) or devices; empty means all. `rules` narrows `clear`; `seconds` is how long a
+    maintenance lasts; `dry_run` asks what a release would do.
     """
 
     ticket: int
-    action: Literal["clear", "accept", "forget", "learn"]
+    action: Literal["clear", "accept", "forget", "learn", "maintenance-start", "maintenance-stop", "release"]
     user: str
     subjects: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     reason: str = ""
+    seconds: float = 0.0
+    dry_run: bool = False
 
 
 class EffectDone(msgspec.Struct, frozen=True):
@@ -148,9 +151,19 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Give this node back, if it still is ours exactly as recorded."""
+    """Give this node back, if it still is ours exactly as recorded.
 
-    owned: Ownership
+    `by` is the person who asked for it. Without `owned` there is no record: that person's word is then enough for a
+    drain whose reason has the form of ours.
+    """
+
+    owned: Ownership | None
+    by: str = ""
+
+    @property
+    def id(self) -> str:
+        """The drain's id, empty where there is no record of it."""
+        return self.owned.id if self.owned else ""
 
 
 class Send(msgspec.Struct, frozen=True):

@@ -348,7 +348,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     `observed` and `limit` are numbers in the rule's unit or the kernel's words; `text` is both as the drain reason
     and the table print them, such as ``DOWN/Polling 62s>60s``. `onset` is wall time. `drains` says whether the
-    finding may drain the node under the configuration in force.
+    finding may drain the node under the configuration in force; `maintenance` whether its subject is in a window in
+    which it does not.
     """
 
     rule: str
@@ -364,6 +365,7 @@ class Finding(msgspec.Struct, frozen=True):
     alerts: bool = True
     drains: bool = False
     trusted: bool = True
+    maintenance: bool = False
 
     @property
     def subject(self) -> str:
@@ -407,6 +409,16 @@ class Ownership(msgspec.Struct, frozen=True):
     reason: str
     asked: float
     held: bool = False
+
+
+class PersonRelease(msgspec.Struct, frozen=True):
+    """A person asked for the node to be given back. `outcome` is None until the scheduler has answered."""
+
+    user: str
+    asked: float
+    outcome: str | None = None
+    code: BlockCode | None = None
+    detail: str = ""
 
 
 class NodeView(msgspec.Struct, frozen=True):

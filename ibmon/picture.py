@@ -26,6 +26,7 @@ def drain_view(desk: DrainDesk) -> DrainView:
         blocked=desk.blocked,
         would=desk.would,
         overridden=desk.override is not None,
+        asked=desk.asked,
         action_errors=dict(desk.errors),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ibmon.maintenance import Window
 from ibmon.model import (
     BlockCode,
     Column,
@@ -19,6 +20,7 @@ from ibmon.model import (
     NodeFitness,
     Now,
     Ownership,
+    PersonRelease,
     PortHealth,
     PortId,
     Role,
@@ -74,13 +76,17 @@ class PortView(msgspec.Struct, frozen=True):
 
 
 class DrainView(msgspec.Struct, frozen=True):
-    """Where the drain of this node stands. `would` counts drains that observe or alert mode did not make."""
+    """Where the drain of this node stands. `would` counts drains that observe or alert mode did not make.
+
+    `asked` is the newest release that a person asked this process for, and what came of it.
+    """
 
     intent: Intent
     owned: Ownership | None = None
     blocked: BlockCode | None = None
     would: int = 0
     overridden: bool = False
+    asked: PersonRelease | None = None
     orphaned: bool = False
     action_errors: Mapping[str, int] = {}
 
@@ -110,4 +116,5 @@ class Snapshot(msgspec.Struct, frozen=True, weakref=True):
     config_hash: str = ""
     why: str = ""
     quarantined: tuple[str, ...] = ()
+    maintenance: tuple[Window, ...] = ()
     rules_available: Mapping[str, bool] = {}

@@ -15,9 +15,10 @@ import msgspec
 
 from ibmon.config import ActionConfig
 from ibmon.drain.policy import reason_text
+from ibmon.health.counts import span
 from ibmon.health.windows import Moment
-from ibmon.messages import Drain, EffectDone, Release
-from ibmon.model import BlockCode, Finding, Intent, Mode, NodeFitness, Now, Ownership
+from ibmon.messages import Answer, Drain, EffectDone, Person, Release
+from ibmon.model import BlockCode, Finding, Intent, Mode, NodeFitness, Now, Ownership, PersonRelease
 
 RECHECK_SECONDS = 300.0
 """A node with a drain wanted or owned looks at the scheduler this often, give or take half (load, DESIGN limits)."""
@@ -27,6 +28,12 @@ RETRY_BLOCKED = 60.0
 MAX_DRAINS = 16
 LOST_STATE_QUIET = 600.0
 """Seconds of a fit node before a drain is given back whose findings were lost with the state."""
+
+
+_OWN_BARS = frozenset(
+    {BlockCode.STOP, BlockCode.MODE, BlockCode.OVERRIDE, BlockCode.INVENTORY_UNCONFIRMED, BlockCode.MAINTENANCE}
+)
+"""Codes that this desk gives by itself; all others are what the scheduler last said."""
 
 
 class Override(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +74,9 @@ class DrainDesk:
         self.owned = owned
         self.blocked: BlockCode | None = None
         self.errors: dict[str, int] = {}
+        self.asked: PersonRelease | None = None  # the newest that a person wanted back, and what came of it
         self._busy = False
+        self._serving = False  # what is out was asked for by a person
         self._waiting = False  # a request is due but for its time
         self._tries = 0
         self._next_try = -math.inf
@@ -91,13 +100,25 @@ class DrainDesk:
         *,
         stopped: bool,
         enabled: bool,
+        maintenance: bool = False,
     ) -> list[Drain | Release]:
-        """The request to make now, if any. `enabled` is False where another daemon acts for this node."""
+        """The request to make now, if any.
+
+        `enabled` is False where another daemon acts for this node. `maintenance` is whether somebody works on any
+        part of it: findings in a window begin no drain, and nothing is given back meanwhile but by a person.
+        """
         mode = action.mode if enabled else Mode.OBSERVE
         capable = [f for f in findings if f.drains]
         due = [f for f in capable if f.trusted]
-        self._want(due, mode, now)
+        working = bool(due) and all(f.maintenance for f in due)
+        if not working or self.intent is not None:
+            self._want(due, mode, now)
         self._waiting = False
+        if self.asked is not None and self.asked.outcome is None and not self._busy:
+            return self._ask(Release(self.owned, self.asked.user), now, by_person=True)
+        if working:
+            self.blocked = BlockCode.MAINTENANCE
+            return []
         if self.intent is not None:
             barred = self._bar(mode, action, now, stopped=stopped)
             if barred is not None:
@@ -110,6 +131,7 @@ class DrainDesk:
             and action.auto_release
             and mode is Mode.DRAIN
             and not stopped
+            and not maintenance
             and not self.sticky
             and not capable
             and self._quiet_over(fitness, now)
@@ -149,7 +171,7 @@ class DrainDesk:
                 return BlockCode.OVERRIDE
             self.override = None
             self._reset()
-        if self.blocked in (BlockCode.STOP, BlockCode.MODE, BlockCode.OVERRIDE, BlockCode.INVENTORY_UNCONFIRMED):
+        if self.blocked in _OWN_BARS:
             self.blocked = None
         return None
 
@@ -164,18 +186,51 @@ class DrainDesk:
             self._fit_since = now.monotonic
         return now.monotonic - self._fit_since >= self._quiet
 
-    def _ask(self, request: Drain | Release, now: Now) -> list[Drain | Release]:
+    def _ask(self, request: Drain | Release, now: Now, *, by_person: bool = False) -> list[Drain | Release]:
         if self._busy:
             return []
-        self._waiting = now.monotonic < self._next_try
+        self._waiting = now.monotonic < self._next_try and not by_person
+        self._serving = by_person
         self._busy = not self._waiting
         return [] if self._waiting else [request]
+
+    # ------------------------------------------------------------------------------------- a person's release
+
+    def give_back(self, person: Person, action: ActionConfig, now: Now, *, stopped: bool, enabled: bool) -> Answer:
+        """A person wants the node back although findings may stand; the request is made at the next `decide`."""
+        done, text = self._may_give_back(action, stopped=stopped, enabled=enabled)
+        if done and not person.dry_run:
+            self.asked = PersonRelease(person.user, now.wall)
+        return Answer(person.ticket, done=done, text=text)
+
+    def _may_give_back(self, action: ActionConfig, *, stopped: bool, enabled: bool) -> tuple[bool, str]:
+        if not enabled:
+            return False, "another daemon acts for this node; ask that one"
+        if stopped:
+            return False, f"a stop is in force: nothing is written to the scheduler while {action.stop_file} is there"
+        if action.mode is not Mode.DRAIN:
+            mode = action.mode.value
+            return False, f"action.mode is {mode}: ibmon writes nothing to the scheduler; give it back there"
+        if self.owned is None:
+            what = "no drain of this node is on record; one that stands in ibmon's words is given back"
+        else:
+            what = f"giving back: {self.owned.reason}"
+        if self.intent is None:
+            return True, what
+        if action.override_ttl <= 0:
+            return True, f"{what}; action.override_ttl is 0s, so it is drained again while its findings stand"
+        return True, f"{what}; its findings stand, and are not acted on for {span(action.override_ttl)}"
 
     # ------------------------------------------------------------------------------------- what came of it
 
     def done(self, event: EffectDone, now: Now) -> None:
         """Take in how a request ended."""
         self._busy = False
+        by_person, self._serving = self._serving, False
+        if by_person and self.asked is not None:
+            self.asked = msgspec.structs.replace(
+                self.asked, outcome=event.outcome, code=event.code, detail=event.detail
+            )
         if event.code is not None and event.outcome != "done":
             self.errors[event.code.value] = self.errors.get(event.code.value, 0) + 1
         if event.outcome == "failed":
@@ -189,7 +244,7 @@ class DrainDesk:
             self._next_try = now.monotonic + wait
             self.blocked = event.code
         elif event.effect == "release" or event.outcome == "gone":
-            self._gone(event, now)
+            self._gone(now, respect=event.effect == "drain" or by_person)
         else:
             self._held(event, now)
 
@@ -208,12 +263,12 @@ class DrainDesk:
         self.drains = ()
         self.sticky = False
 
-    def _gone(self, event: EffectDone, now: Now) -> None:
-        """The drain is not there any more: given back, or taken away by somebody while it was still due."""
+    def _gone(self, now: Now, *, respect: bool) -> None:
+        """The drain is not there any more: given back, or taken away by somebody while it was still due (`respect`)."""
         self.owned = None
         self._quiet = None
         self._reset()
-        if event.effect == "drain" and self.intent is not None:
+        if respect and self.intent is not None:
             self.override = Override(now.monotonic, self.boot_id, self.subjects)
             self.blocked = BlockCode.OVERRIDE
 

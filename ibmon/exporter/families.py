@@ -178,6 +178,9 @@ DRAIN_ORPHANED = Family(
 DRAIN_BLOCKED = Family(
     "ibmon_drain_blocked", _GAUGE, "Why a drain that is due is not made: 1 for what holds.", ("code",)
 )
+MAINTENANCE = Family(
+    "ibmon_maintenance", _GAUGE, "1 while somebody works on this node or on some of its ports by 'ibmon maintenance'."
+)
 ACTIONS_ENABLED = Family(
     "ibmon_actions_enabled", _GAUGE, "0 if this daemon only exports, because another one on the node acts, else 1."
 )

@@ -79,7 +79,7 @@ _SECTIONS: Final = (
     ("Node", ("ibmon_up", "ibmon_build_", "ibmon_node_", "ibmon_config_", "ibmon_devices_")),
     ("Devices", ("ibmon_device_", "ibmon_read_", "ibmon_sample_", "ibmon_pcie_", "ibmon_module_")),
     ("Ports", ("ibmon_port_", "ibmon_flap_")),
-    ("Findings and drain", ("ibmon_finding", "ibmon_rule_", "ibmon_drain_", "ibmon_action")),
+    ("Findings and drain", ("ibmon_finding", "ibmon_rule_", "ibmon_drain_", "ibmon_maintenance", "ibmon_action")),
 )
 
 

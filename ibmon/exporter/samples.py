@@ -226,6 +226,7 @@ def _drain(snapshot: Snapshot) -> Iterator[Lines]:
         yield f.DRAIN_SINCE, [_line(f.DRAIN_SINCE, drain.intent.since)]
     yield f.DRAIN_WOULD, [_line(f.DRAIN_WOULD, drain.would)]
     yield _flag(f.DRAIN_OVERRIDDEN, drain.overridden)
+    yield _flag(f.MAINTENANCE, bool(snapshot.maintenance))
     yield _flag(f.DRAIN_ORPHANED, drain.orphaned)
     blocked = drain.blocked.value if drain.blocked else None
     yield f.DRAIN_BLOCKED, _one_of(f.DRAIN_BLOCKED, [code.value for code in BlockCode], blocked)

@@ -27,7 +27,8 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
 
     Top level: `v`, `version`, `node`, `boot_id`, `monotonic` and `wall` (when it was made), `ttl`, `sequence`,
     `mode`, `fitness`, `why` (one line for people), `up`, `listing_errno`, `actions_enabled`, `config`,
-    `devices_expected`, `devices`, `ports`, `quarantined`, `findings`, `drain`, `rules_available`. A port of the device
+    `devices_expected`, `devices`, `ports`, `quarantined`, `findings`, `drain`, `maintenance` (None outside of every
+    window), `rules_available`. A port of the device
     itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
     """
     return {
@@ -52,6 +53,7 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
         "quarantined": list(snapshot.quarantined),
         "findings": [_finding(finding) for finding in snapshot.findings],
         "drain": _drain(snapshot.drain),
+        "maintenance": _maintenance(snapshot),
         "rules_available": dict(snapshot.rules_available),
     }
 
@@ -130,6 +132,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "text": finding.text,
         "recovering": finding.recovering,
         "drains": finding.drains,
+        "maintenance": finding.maintenance,
     }
 
 
@@ -145,8 +148,36 @@ def _drain(drain: DrainView) -> dict[str, Any]:
         "blocked": drain.blocked.value if drain.blocked else None,
         "would": drain.would,
         "overridden": drain.overridden,
+        "asked": drain.asked
+        and {
+            "user": drain.asked.user,
+            "asked": drain.asked.asked,
+            "outcome": drain.asked.outcome,
+            "code": drain.asked.code.value if drain.asked.code else None,
+            "detail": drain.asked.detail,
+        },
         "orphaned": drain.orphaned,
         "action_errors": dict(drain.action_errors),
+    }
+
+
+def _maintenance(snapshot: Snapshot) -> dict[str, Any] | None:
+    """The windows in force; `until` is when the last of them ends. No `ports` in a window: the whole node."""
+    if not snapshot.maintenance:
+        return None
+    left = [window.left(snapshot.at, snapshot.boot_id) for window in snapshot.maintenance]
+    return {
+        "until": snapshot.at.wall + max(left),
+        "windows": [
+            {
+                "ports": list(window.subjects),
+                "since": window.began.wall,
+                "until": snapshot.at.wall + seconds,
+                "user": window.user,
+                "reason": window.reason,
+            }
+            for window, seconds in zip(snapshot.maintenance, left, strict=True)
+        ],
     }
 
 

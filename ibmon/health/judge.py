@@ -114,6 +114,8 @@ class Judge:
         self.node = Running()
         self.node_conditions: dict[str, Condition] = dict.fromkeys(NODE_RULES, UNKNOWN)
         self.longest_gap = 3 * config.sampling.state_interval
+        self.silent: frozenset[PortId] = frozenset()  # ports in a maintenance window: their holds do not run
+        self.node_silent = False  # the node as a whole is in one
         self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
 
     # ----------------------------------------------------------------------------------- inventory
@@ -172,6 +174,7 @@ class Judge:
         and nothing ages out, there is nothing to find.
         """
         desk = self.ports[port]
+        may_start = may_start and port not in self.silent
         observed = self._elapsed(desk.running, now)
         desk.facts = facts
         if facts.active and facts.fresh and facts.rate:
@@ -237,6 +240,7 @@ class Judge:
 
     def evaluate_node(self, facts: correlate.NodeFacts, now: Now, *, may_start: bool) -> frozenset[str]:
         """Run the correlations; the rules of single ports that they speak for."""
+        may_start = may_start and not self.node_silent
         observed = self._elapsed(self.node, now)
         self.node_conditions = correlate.conditions(facts, self._node_settings)
         for rule, condition in self.node_conditions.items():
@@ -259,12 +263,14 @@ class Judge:
     def next_due(self, *, may_start: bool) -> float:
         """The earliest monotonic time at which an episode changes by itself."""
         times = [math.inf]
-        for desk in self.ports.values():
+        for port, desk in self.ports.items():
             if desk.wake == -math.inf:
-                times.extend(self._dues(desk.running, desk.settings, may_start=may_start))
+                starts = may_start and port not in self.silent
+                times.extend(self._dues(desk.running, desk.settings, may_start=starts))
             else:
                 times.append(desk.wake + LAST_INSTANT)
-        times.extend(self._dues(self.node, {r: self._of_node(r) for r in NODE_RULES}, may_start=may_start))
+        of_node = {r: self._of_node(r) for r in NODE_RULES}
+        times.extend(self._dues(self.node, of_node, may_start=may_start and not self.node_silent))
         return min(times)
 
     @staticmethod

@@ -53,13 +53,15 @@ class Actor:
         try:
             if isinstance(request, Drain):
                 return reconcile.drain(request.intent, self._scheduler, self._store, self._gates(), self._clock.now())
+            if request.owned is None:
+                return reconcile.reclaim(self._scheduler, self._store, self._gates(), self._clock.now())
             return reconcile.release(request.owned, self._scheduler, self._store, self._gates(), self._clock.now())
         except Exception as error:
             log.exception("the request to the scheduler failed: %r", request)
             if isinstance(request, Drain):
                 effect, mark = "drain", request.intent.id
             else:
-                effect, mark = "release", request.owned.id
+                effect, mark = "release", request.id
             return EffectDone(
                 "drain" if effect == "drain" else "release",
                 mark,

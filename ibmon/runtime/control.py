@@ -241,6 +241,8 @@ class ControlServer:
                     subjects=request.subjects,
                     rules=request.rules,
                     reason=request.reason,
+                    seconds=request.seconds,
+                    dry_run=request.dry_run,
                 )
             )
             answer = answers.get(timeout=self._seconds)
@@ -285,6 +287,8 @@ def _note(request: Request, peer: Peer) -> None:
         "subjects": ",".join(request.subjects) or "all",
         "rules": ",".join(request.rules),
         "reason": request.reason,
+        "seconds": f"{request.seconds:g}" if request.seconds else "",
+        "dry_run": "yes" if request.dry_run else "",
     }
     log.info(logs.line("control", {name: value for name, value in fields.items() if value != ""}))
 

@@ -329,7 +329,7 @@ class Daemon:
             self._actor.submit(request)
             return
         kind = "drain" if isinstance(request, Drain) else "release"
-        mark = request.intent.id if isinstance(request, Drain) else request.owned.id
+        mark = request.intent.id if isinstance(request, Drain) else request.id
         self._queue.put(
             EffectDone(
                 "drain" if kind == "drain" else "release",
@@ -367,6 +367,7 @@ class Daemon:
             snapshot.config_valid,
             snapshot.actions_enabled,
             snapshot.quarantined,
+            snapshot.maintenance,
         )
         if said == self._said and snapshot.at.monotonic - self._written < VERDICT_SECONDS:
             return False

@@ -29,6 +29,7 @@ from ibmon.messages import (
     Discovered,
     Drain,
     Effect,
+    EffectDone,
     Event,
     Hotplug,
     KernelLine,
@@ -153,7 +154,7 @@ class World:
                     queue.extend(self.engine.step(done, self.now()))
                 case Release():
                     acted = True
-                    done = reconcile.release(effect.owned, self.scheduler, self.store, self._gates, self.now())
+                    done = self._release(effect)
                     queue.extend(self.engine.step(done, self.now()))
                 case ReadListing() | Discover() | Read():
                     acted = True
@@ -161,6 +162,11 @@ class World:
                 case _:
                     pass  # what is logged, sent or closed has no place in a replay
         return acted
+
+    def _release(self, effect: Release) -> EffectDone:
+        if effect.owned is None:
+            return reconcile.reclaim(self.scheduler, self.store, self._gates, self.now())
+        return reconcile.release(effect.owned, self.scheduler, self.store, self._gates, self.now())
 
     def _read(self, effect: ReadListing | Discover | Read) -> list[Effect]:
         name = "" if isinstance(effect, ReadListing) else effect.device

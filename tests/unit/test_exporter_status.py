@@ -54,6 +54,7 @@ def test_the_top_of_the_document_says_whose_and_when():
         "listing_errno": None,
         "actions_enabled": True,
         "devices_expected": 2,
+        "maintenance": None,
     }
 
 
@@ -142,6 +143,7 @@ def test_findings_and_drain_are_complete():
             "text": "DOWN/Polling 62s>60s",
             "recovering": False,
             "drains": False,
+            "maintenance": False,
         }
     ]
     assert document["drain"] == {
@@ -154,6 +156,7 @@ def test_findings_and_drain_are_complete():
         "blocked": "override",
         "would": 1,
         "overridden": False,
+        "asked": None,
         "orphaned": False,
         "action_errors": {},
     }
