@@ -1,4 +1,4 @@
-"""What a webhook receives: the published form of a change of fitness or of a finding. Pure.
+"""What a webhook receives: the published form of a change of fitness, of a finding, and of a test. Pure.
 
 docs/webhook.schema.json is made from the types on this page; receivers rely on them, so fields are only ever added.
 """
@@ -76,7 +76,21 @@ class FindingMessage(msgspec.Struct, frozen=True, tag_field="type", tag="ibmon.f
     data: FindingData
 
 
-WebhookMessage = FitnessMessage | FindingMessage
+class TrialData(msgspec.Struct, frozen=True):
+    """Somebody called `ibmon test-alert` on this node; nothing has happened."""
+
+    node: str
+    text: str
+
+
+class TrialMessage(msgspec.Struct, frozen=True, tag_field="type", tag="ibmon.test"):
+    """Shows that messages arrive and that their signature is accepted."""
+
+    timestamp: str
+    data: TrialData
+
+
+WebhookMessage = FitnessMessage | FindingMessage | TrialMessage
 
 
 def encode(topic: str, node: str, body: Mapping[str, Any], wall: float) -> bytes:
@@ -98,6 +112,12 @@ def encode(topic: str, node: str, body: Mapping[str, Any], wall: float) -> bytes
     raw = {"type": f"ibmon.{topic}", "timestamp": rfc3339(wall), "data": msgspec.to_builtins(data)}
     # The types have the last word, so that nothing leaves which the schema does not know.
     return msgspec.json.encode(msgspec.convert(raw, WebhookMessage))
+
+
+def encode_trial(node: str, wall: float) -> bytes:
+    """The JSON of a test message."""
+    text = f"{node}: a test by `ibmon test-alert`; nothing is wrong"
+    return msgspec.json.encode(TrialMessage(rfc3339(wall), TrialData(node, text)))
 
 
 def _finding(finding: Finding | Mapping[str, Any]) -> dict[str, Any]:

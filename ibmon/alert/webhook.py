@@ -137,7 +137,8 @@ class _Receiver:
     def _attempt(self, waiting: Message) -> float:
         """Try one message once; the seconds to leave this receiver alone afterwards."""
         try:
-            answer = self._transport.post(waiting.body, self._headers(waiting))
+            headers = headers_of(waiting.id, waiting.body, self._secret, self._wall())
+            answer = self._transport.post(waiting.body, headers)
         except (DeliveryError, SecretError) as error:
             return 0.0 if self._stopped.is_set() else self._failed(str(error), 0.0)
         verdict = delivery.judge(answer.status)
@@ -165,15 +166,19 @@ class _Receiver:
             log.warning('event=webhook-failing target=%s why="%s; trying until it is delivered"', self.target, why)
         return max(self._backoff.next(), at_least)
 
-    def _headers(self, waiting: Message) -> dict[str, str]:
-        """The headers of one attempt: the signature covers the time of the attempt, as the standard wants."""
-        now = int(self._wall())
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": f"ibmon/{__version__}",
-            "webhook-id": waiting.id,
-            "webhook-timestamp": str(now),
-        }
-        if self._secret is not None:
-            headers["webhook-signature"] = sign(self._secret.secrets(), waiting.id, now, waiting.body)
-        return headers
+
+def headers_of(message_id: str, body: bytes, secret: SecretFile | None, wall: float) -> dict[str, str]:
+    """The headers of one attempt; the signature covers the time of the attempt, as the standard wants.
+
+    SecretError where the secret cannot be had.
+    """
+    now = int(wall)
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"ibmon/{__version__}",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(now),
+    }
+    if secret is not None:
+        headers["webhook-signature"] = sign(secret.secrets(), message_id, now, body)
+    return headers

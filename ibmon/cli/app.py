@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "clear": ("clear", "End findings by a person's word: the fault was repaired."),
     "inventory": ("inventory", "Show which ports this node should have, and say which belong here."),
     "metrics": ("metrics", "Read everything once and print it as Prometheus text."),
+    "test-alert": ("test_alert", "Send one test to each Alertmanager and webhook, and print what came back."),
     "config": ("config", "Check, show or begin a configuration."),
     "record": ("record", "Record a node's sysfs tree and how it changes."),
     "replay": ("replay", "Play a recording through the daemon's engine in virtual time."),

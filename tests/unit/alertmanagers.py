@@ -19,12 +19,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Request(NamedTuple):
-    """What came: the alerts, the headers, and when (monotonic)."""
+    """What came: the alerts (or what else it is), the headers, when (monotonic), and the bytes."""
 
     path: str
     headers: dict[str, str]
     alerts: list[dict[str, Any]]
     at: float
+    body: bytes
 
 
 def seconds(text: str) -> float:
@@ -63,13 +64,14 @@ class FakeAlertmanager:
         self._thread.start()
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        alerts = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        alerts = json.loads(body)
         with self._arrived:
             action = self.script.pop(0) if len(self.script) > 1 else self.script[0]
             status, headers = action if isinstance(action, tuple) else (action, {})
-            if not callable(status) and 200 <= status < 300:
+            if isinstance(alerts, list) and not callable(status) and 200 <= status < 300:
                 self._take(alerts)
-            self.requests.append(Request(handler.path, dict(handler.headers), alerts, time.monotonic()))
+            self.requests.append(Request(handler.path, dict(handler.headers), alerts, time.monotonic(), body))
             self._arrived.notify_all()
         if callable(action):
             action(self, handler)
@@ -113,6 +115,18 @@ class FakeAlertmanager:
             self.server.shutdown()
             self._thread.join()
             self.server.server_close()
+
+
+def says(status: int, text: str) -> Callable[[Any, Any], None]:
+    """This status with these words."""
+
+    def answer(_server: FakeAlertmanager, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(text.encode())))
+        handler.end_headers()
+        handler.wfile.write(text.encode())
+
+    return answer
 
 
 def hang(server: FakeAlertmanager, handler: BaseHTTPRequestHandler) -> None:
