@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "events": ("events", "Show what has happened on this node, oldest first, in local time."),
     "clear": ("clear", "End findings by a person's word: the fault was repaired."),
     "inventory": ("inventory", "Show which ports this node should have, and say which belong here."),
+    "maintenance": ("maintenance", "Say that somebody works on this node or its ports, until a time."),
+    "release": ("release", "Give this node back to its scheduler, though findings may stand."),
     "metrics": ("metrics", "Read everything once and print it as Prometheus text."),
     "test-alert": ("test_alert", "Send one test to each Alertmanager and webhook, and print what came back."),
     "config": ("config", "Check, show or begin a configuration."),

@@ -93,6 +93,16 @@ class Command(click.Command):
         self.params += global_options()
 
 
+class Group(click.Group):
+    """A command with commands below it, all of which take the global options."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options()
+
+
 def as_duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """Option callback: seconds of a duration such as ``10m``."""
     try:

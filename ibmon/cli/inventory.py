@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.cli.asking import ask
-from ibmon.cli.common import Command, Settings, Trouble, global_options
+from ibmon.cli.asking import ask, said
+from ibmon.cli.common import Group, Settings, Trouble
 
 if TYPE_CHECKING:
     from ibmon.controlclient import Action
 
 
-class _Group(click.Group):
-    command_class = Command
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += global_options()
-
-
-@click.group("inventory", cls=_Group, no_args_is_help=False)
+@click.group("inventory", cls=Group, no_args_is_help=False)
 def command() -> None:
     """Show which ports this node should have, and say which belong here."""
 
@@ -45,7 +36,7 @@ def show(settings: Settings, ports: tuple[str, ...], as_json: bool) -> None:
     """
     from ibmon import inventorytext
 
-    document = _said(settings)
+    document = said(settings)
     inventory = settings.load().config.inventory
     rows = inventorytext.rows(_chosen(document["ports"], ports), trusting=inventory.trust == "learned")
     if as_json:
@@ -72,7 +63,7 @@ def export(settings: Settings, ports: tuple[str, ...], by: str, as_json: bool) -
     """
     from ibmon import inventorytext
 
-    document = _said(settings)
+    document = said(settings)
     chosen = [row for row in _chosen(document["ports"], ports) if row.get("expected")]
     if not chosen:
         raise Trouble("no port is expected here, so there is nothing to export; 'ibmon inventory show' lists all")
@@ -115,16 +106,6 @@ _change(
     One that is there is learned again when it is seen ACTIVE; what the configuration declares stays.
     """,
 )
-
-
-def _said(settings: Settings) -> dict[str, Any]:
-    """The running daemon's last word."""
-    from ibmon.cli import verdictfile
-
-    verdict = verdictfile.read(Path(settings.load().config.state.runtime_directory))
-    if verdict.document is None:
-        raise Trouble(verdict.why)
-    return verdict.document
 
 
 def _chosen(rows: list[dict[str, Any]], wanted: tuple[str, ...]) -> list[dict[str, Any]]:

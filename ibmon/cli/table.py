@@ -79,6 +79,7 @@ def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True)
         if block:
             parts += ["", *block]
     parts += list(_drain(document["drain"]))
+    parts += list(_maintenance(document.get("maintenance")))
     return Group(*parts)
 
 
@@ -199,6 +200,13 @@ def _stalled(document: Mapping[str, Any]) -> Iterator[Text]:
     names = [device["device"] for device in document["devices"] if device["stalled"]]
     if names:
         yield Text(f"reads do not come back from {', '.join(names)}", STYLES["unknown"])
+
+
+def _maintenance(maintenance: Mapping[str, Any] | None) -> Iterator[Text]:
+    for window in maintenance["windows"] if maintenance else ():
+        what = ", ".join(window["ports"]) or "the node"
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(window["until"]))
+        yield Text(f"maintenance of {what} until {until} by {window['user']}: {window['reason']}", STYLES["warning"])
 
 
 def _drain(drain: Mapping[str, Any]) -> Iterator[RenderableType]:
