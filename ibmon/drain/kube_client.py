@@ -146,14 +146,12 @@ class _Attempt:
         access = self._access
         if access.context is None:
             return HTTPConnection(access.host, access.port, timeout=self._timeout)
-        name = access.server_name or None
         return HTTPSConnection(
             access.host,
             access.port,
             timeout=self._timeout,
             ssl_context=access.context,
-            server_hostname=name,
-            assert_hostname=name,
+            server_hostname=access.server_name or None,
         )
 
     def _headers(self, call: Call) -> dict[str, str]:
@@ -186,13 +184,15 @@ class _Attempt:
 
     def _words(self, error: Exception) -> str:
         """What went wrong in our own words: those of libraries hold objects and whole URLs."""
-        if self._late.is_set() or isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
+        if self._late.is_set():
             return f"no answer within {self._timeout:g} s"
         if isinstance(error, NameResolutionError):
             return "the host name is not known"
         if isinstance(error, NewConnectionError):
             cause = error.__cause__
             return (cause.strerror if isinstance(cause, OSError) and cause.strerror else "no connection").lower()
+        if isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
+            return f"no answer within {self._timeout:g} s"
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {error.verify_message}"
         if isinstance(error, ssl.SSLError):
