@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -19,8 +20,6 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from ibmon.recording import Frame
 from ibmon.simulate.directory import DirectoryTree
@@ -138,11 +137,11 @@ class Daemon:
     def series(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
         """The samples of that name which have these labels, by their other labels' values."""
         found: dict[tuple[str, ...], float] = {}
-        for family in text_string_to_metric_families(self.exposition()):
-            for sample in family.samples:
-                if sample.name == name and labels.items() <= sample.labels.items():
-                    rest = sorted(k for k in sample.labels if k not in labels)
-                    found[tuple(sample.labels[k] for k in rest)] = sample.value
+        # A whole parser would take more of the machine than the daemon does.
+        for text, value in re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", self.exposition(), re.MULTILINE):
+            own = dict(re.findall(r'(\w+)="([^"]*)"', text))
+            if labels.items() <= own.items():
+                found[tuple(own[k] for k in sorted(own) if k not in labels)] = float(value)
         return found
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -163,6 +162,16 @@ class Daemon:
             return str(until(lambda: self.lines(*words))[0])
         except AssertionError:
             raise AssertionError(f"no line with {words} in:\n{self.text}") from None
+
+    def sequence(self) -> int:
+        """The number of the picture that it serves."""
+        with urllib.request.urlopen(self.url("api/v1/status"), timeout=5) as answer:
+            return int(json.load(answer)["sequence"])
+
+    def judge_again(self, times: int = 5) -> None:
+        """Waits until it has judged the node so many times more."""
+        first = self.sequence()
+        until(lambda: self.sequence() >= first + times, "another look at the node")
 
     def limit_files(self, size: int | None) -> None:
         """A disk that is full: no file of this process may grow beyond `size` bytes; None ends it."""
