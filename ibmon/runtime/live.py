@@ -78,9 +78,6 @@ GATHER = 0.02
 """Seconds that the loop sleeps on once something came: a pass ends in one event a device, and a wake costs more than
 what it brings."""
 
-VERDICT_SECONDS = 15.0
-"""How often the verdict file is written where nothing but the time has changed; a reader believes it for a minute."""
-
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread that computes lets another go on: a scrape that meets a verdict need not wait for it."""
 
@@ -134,8 +131,6 @@ class Daemon:
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._stopping = False
         self._turned: float | None = None
-        self._said: object = None
-        self._written = float("-inf")
         self._owed: float | None = None  # since when a verdict waits for reads that are out
         self._stop_file = False
         self._runtime_directory = Path(self.config.state.runtime_directory)
@@ -347,32 +342,11 @@ class Daemon:
             snapshot = self._condition.show(snapshot)
         self.snapshot = snapshot
         self._self_metrics.refresh(now.monotonic)
-        if self._verdict is not None and self._verdict_due(snapshot):
+        if self._verdict is not None:
             try:
                 self._verdict.write(snapshot)
             except OSError as error:
                 log.warning("%s cannot be written: %s", self._verdict.path, error.strerror)
-
-    def _verdict_due(self, snapshot: Snapshot) -> bool:
-        """Whether anything that a reader acts on has changed, or the file gets old."""
-        said = (
-            snapshot.fitness,
-            snapshot.why,
-            snapshot.findings,
-            snapshot.drain,
-            snapshot.ports,
-            snapshot.up,
-            snapshot.mode,
-            snapshot.config_hash,
-            snapshot.config_valid,
-            snapshot.actions_enabled,
-            snapshot.quarantined,
-            snapshot.maintenance,
-        )
-        if said == self._said and snapshot.at.monotonic - self._written < VERDICT_SECONDS:
-            return False
-        self._said, self._written = said, snapshot.at.monotonic
-        return True
 
     # ------------------------------------------------------------------------------------- people and time
 
