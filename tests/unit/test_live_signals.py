@@ -132,9 +132,10 @@ def test_a_signal_that_comes_while_it_starts_ends_it_as_later_ones_do(node):
 def test_a_reload_takes_an_excluded_device_out_of_metrics_without_a_fault(node):
     daemon = node.serving()
     until(lambda: verdictfile.read(node.runtime).fitness == "fit")
-    node.configure(FAST + '[devices]\nexclude = ["mlx5_3"]\n')
+    node.configure(FAST + '[devices]\nexclude = ["mlx5_3"]\n', exporter='listen = "127.0.0.1:1"')
     daemon.reload()
 
+    daemon.wait_line("[exporter] has changed: that takes a restart")
     until(lambda: len(daemon.series("ibmon_port_state")) == 3)
     assert not daemon.series("ibmon_port_xmit_data_bytes_total", device="mlx5_3")
     assert daemon.metric("ibmon_devices_present") == 3
@@ -177,15 +178,6 @@ def test_a_reload_brings_other_rules_into_force(node):
     daemon.reload()
 
     node.wait_fitness("unfit")
-
-
-def test_what_takes_a_restart_is_said_and_the_rest_comes_into_force(node):
-    daemon = node.serving()
-    node.configure(FAST + '[devices]\nexclude = ["mlx5_3"]\n', exporter='listen = "127.0.0.1:1"')
-    daemon.reload()
-
-    daemon.wait_line("[exporter] has changed: that takes a restart")
-    until(lambda: len(daemon.series("ibmon_port_state")) == 3)
 
 
 def test_scrapes_go_on_through_reloads(node):

@@ -35,6 +35,9 @@ def test_a_port_that_is_in_use_is_told_and_left_alone(node):
         assert refused(node) == f"ibmon: exporter.listen: cannot listen on {address}: Address already in use"
         with socket.create_connection(other.getsockname(), timeout=5):
             other.accept()[0].close()
+    # Nothing of the refused start is in the way of the next one.
+    node.configure()
+    assert node.serving().metric("ibmon_actions_enabled") == 1
 
 
 @pytest.mark.parametrize(
@@ -43,16 +46,12 @@ def test_a_port_that_is_in_use_is_told_and_left_alone(node):
         ('listen = "192.0.2.1:19315"', ("exporter.listen", "192.0.2.1:19315", "Cannot assign requested address")),
         ('listen = "19315"', ("exporter.listen", '"19315"')),
         ('listen = "127.0.0.1:0"\ntls_cert = "/no/such.pem"\ntls_key = "/no/such.pem"', ("tls_cert", "/no/such.pem")),
-        ('listen = "127.0.0.1:0"\ntls_cert = "{sys}"\ntls_key = "{sys}"', ("tls_cert", "cannot be read")),
         ('listen = "127.0.0.1:0"\ntls_cert = "{config}"\ntls_key = "{config}"', ("tls_cert", "ibmon.toml")),
         ('listen = "127.0.0.1:0"\nbasic_auth_file = "/no/such/users"', ("basic_auth_file", "/no/such/users")),
-        ('listen = "127.0.0.1:0"\nbasic_auth_file = "{empty}"', ("basic_auth_file", "names no user")),
     ],
 )
 def test_an_address_or_a_file_that_cannot_serve_is_one_line_and_exit_code_2(node, exporter, words):
-    empty = node.directory / "empty"
-    empty.touch(mode=0o600)
-    node.configure(exporter=exporter.format(sys=node.sysfs, config=node.config, empty=empty))
+    node.configure(exporter=exporter.format(config=node.config))
 
     line = refused(node)
     assert all(word in line for word in words), line
@@ -65,9 +64,6 @@ def test_an_address_or_a_file_that_cannot_serve_is_one_line_and_exit_code_2(node
         ('[devices]\nexlude = ["mlx5_0"]', ("unknown key devices.exlude", "did you mean devices.exclude?")),
         ("[rules.port-dwon]\nhold = '60s'", ("unknown rule rules.port-dwon", "did you mean rules.port-down?")),
         ("[rules.link-flap]\nwidow = '24h'", ("unknown key rules.link-flap.widow", "rules.link-flap.window?")),
-        ('[actoin]\nmode = "drain"', ("unknown key actoin", "did you mean action?")),
-        ('[action]\nmode = "dry-run"', ("action.mode", "dry-run")),
-        ("[rules.port-down]\nhold = 60", ("rules.port-down.hold", '"60s"')),
     ],
 )
 def test_a_misspelt_configuration_stops_the_start_and_names_what_was_meant(node, text, words):
@@ -92,14 +88,6 @@ def test_doubts_about_a_configuration_are_told_when_it_comes_into_force(node):
     node.configure(FAST + '[action]\nmode = "drain"\n')
     daemon.reload()
     daemon.wait_line("WARNING", 'action.mode is "drain" with action.scheduler = "none"')
-
-
-def test_after_a_refused_start_the_next_one_is_clean(node):
-    node.configure(exporter='listen = "192.0.2.1:19315"')
-    refused(node)
-    node.configure()
-
-    assert node.serving().metric("ibmon_actions_enabled") == 1
 
 
 # ------------------------------------------------------------------------------------------------ what it loads
