@@ -21,5 +21,5 @@ command -v apt-get > /dev/null || fail "the servers and the guest come from Debi
 for argument in "$@"; do
   case $argument in tests/*) whole= ;; esac
 done
-PYTHONPATH=tests/e2e${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m pytest -p noskip \
+PYTHONPATH=tests/e2e:tests/unit${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m pytest -p noskip \
   -o testpaths=tests/e2e -o timeout=600 ${whole-tests/e2e} "$@"
