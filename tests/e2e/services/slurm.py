@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -32,7 +33,7 @@ _PROGRAMS = {
     "slurmctld": "usr/sbin/slurmctld-wlm",
     "slurmd": "usr/sbin/slurmd-wlm",
     "slurmstepd": "usr/sbin/slurmstepd-wlm",
-    **{name: f"usr/bin/{name}" for name in ("scontrol", "sinfo", "squeue", "srun", "sbatch", "scancel")},
+    **{name: f"usr/bin/{name}" for name in ("scontrol", "sinfo", "squeue", "srun", "salloc", "sbatch", "scancel")},
 }
 
 _MUNGE_FILES = {"key-file": "key", "socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
@@ -75,6 +76,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 _STATE = re.compile(r" State=(\S+)")
+_STARTED = re.compile(r" SlurmdStartTime=(\S+)")
 _REASON = re.compile(r" Reason=(?P<text>.*) \[(?P<user>[^\[\]@]+)@(?P<time>[^\[\]]+)\]")
 
 
@@ -112,9 +114,13 @@ class Node:
 
 @final
 class SlurmCluster:
-    """A cluster of `nodes` idle nodes called node1, node2, …; a context manager. Needs root, as slurmd does."""
+    """A cluster of `nodes` idle nodes called node1, node2, …; a context manager. Needs root, as slurmd does.
 
-    def __init__(self, nodes: int = 4) -> None:
+    `settings` are further lines of slurm.conf.
+    """
+
+    def __init__(self, nodes: int = 4, settings: str = "") -> None:
+        self._settings = settings
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self._root = debian.unpacked(*PACKAGES)
         # /tmp and not pytest's directory: a Unix socket's path may be 107 bytes long.
@@ -151,10 +157,12 @@ class SlurmCluster:
         self._daemons.append(self._launch("munged", "--foreground", "--force", *munge))
         wait_for((self.directory / "munge.sock").exists, within=10, what="munged's socket")
         self.start_controller()
-        stepd = str(self.bin / "slurmstepd")
-        for node in self.nodes:
-            self._daemons.append(self._launch("slurmd", "-D", "-f", self._conf, "-N", node, "-d", stepd))
+        self._daemons.extend(self._slurmd(node) for node in self.nodes)
         self._wait_idle()
+
+    def _slurmd(self, node: str) -> Process:
+        stepd = str(self.bin / "slurmstepd")
+        return self._launch("slurmd", "-D", "-f", self._conf, "-N", node, "-d", stepd)
 
     def _write_files(self) -> None:
         for name in ("bin", "state", "spool"):
@@ -180,6 +188,7 @@ class SlurmCluster:
                 message_timeout=MESSAGE_TIMEOUT,
                 nodes="\n".join(nodes),
             )
+            + self._settings
         )
         (self.directory / "cgroup.conf").write_text("CgroupAutomount=no\n")
 
@@ -275,6 +284,21 @@ class SlurmCluster:
         """Starts a command as a job on a node (srun in the foreground)."""
         log = self.directory / "srun.out"
         return Process([self.bin / "srun", f"--nodelist={node}", "--", *command], log, env=self.env)
+
+    def restart_slurmd(self, node: str) -> None:
+        """Stops a node's slurmd and starts it again, and waits until the controller has heard of the new one."""
+        place = 1 + self.nodes.index(node)  # munged is the first
+        before = self.scontrol("--oneliner", "show", "node", node).stdout
+        started = _STARTED.search(before)
+        self._daemons[place].stop()
+        time.sleep(1)  # the time of a start is told in seconds
+        self._daemons[place] = self._slurmd(node)
+
+        def registered() -> bool:
+            found = _STARTED.search(self.scontrol("--oneliner", "show", "node", node).stdout)
+            return found is not None and started is not None and found[1] != started[1]
+
+        wait_for(registered, within=20, what=f"the registration of {node}'s new slurmd")
 
     # Trouble with the controller
 
