@@ -1,7 +1,8 @@
 """Counts over time: how often a counter rose, in minutes, for as long as the longest window asks.
 
-Pure and bounded: at most `MAX_BUCKETS` minutes with a rise per counter (about 60 bytes each in the store). Within one
-boot the age of a bucket is monotonic time; across boots it is wall time between 0 and 30 days.
+Pure and bounded: at most `MAX_BUCKETS` minutes with a rise per counter, about 90 bytes each in the store. Beyond that
+the oldest are kept as one: so many minutes with errors are far above every limit. Within one boot the age of a bucket
+is monotonic time; across boots it is wall time between 0 and 30 days.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from ibmon.model import Now
 
 BUCKET_SECONDS = 60.0
-MAX_BUCKETS = 512
+MAX_BUCKETS = 160
 MAX_WALL_AGE = 30 * 86400.0
 
 
@@ -34,11 +35,21 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Bucket(msgspec.Struct, frozen=True, array_like=True):
-    """A minute in which a counter rose: its first rise, its last, and by how much in all."""
+    """A minute in which a counter rose: its first and last rise (monotonic), the last (wall), the boot, the sum."""
 
-    first: Moment
-    last: Moment
+    first: float
+    last: float
+    wall: float
+    boot: str
     count: int
+
+    def age(self, now: Now, boot: str) -> float:
+        """Seconds since the last rise."""
+        return Moment(self.last, self.wall, self.boot).age(now, boot)
+
+    def span(self) -> float:
+        """Seconds from the first rise to the last."""
+        return self.last - self.first
 
 
 class Total(NamedTuple):
@@ -60,17 +71,18 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
 
     def add(self, rise: int, now: Now, boot: str) -> Window:
         """This window with one more rise."""
-        moment = Moment(now.monotonic, now.wall, boot)
+        at, wall = now
         buckets = self.buckets
         if buckets:
             newest = buckets[-1]
-            same = newest.first.boot == boot
-            if same and now.monotonic // BUCKET_SECONDS == newest.first.monotonic // BUCKET_SECONDS:
-                return Window((*buckets[:-1], Bucket(newest.first, moment, newest.count + rise)))
-        buckets = (*buckets, Bucket(moment, moment, rise))
+            if newest.boot == boot and at // BUCKET_SECONDS == newest.first // BUCKET_SECONDS:
+                return Window((*buckets[:-1], Bucket(newest.first, at, wall, boot, newest.count + rise)))
+        buckets = (*buckets, Bucket(at, at, wall, boot, rise))
         if len(buckets) > MAX_BUCKETS:
             oldest, second = buckets[0], buckets[1]
-            buckets = (Bucket(oldest.first, second.last, oldest.count + second.count), *buckets[2:])
+            first = oldest.first if oldest.boot == second.boot else second.first
+            both = Bucket(first, second.last, second.wall, second.boot, oldest.count + second.count)
+            buckets = (both, *buckets[2:])
         return Window(buckets)
 
     def total(self, seconds: float, now: Now, boot: str, without: Iterable[tuple[float, float]] = ()) -> Total:
@@ -80,10 +92,10 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
         quiet: float | None = None
         expires = math.inf
         for bucket in reversed(self.buckets):
-            age = bucket.last.age(now, boot)
+            age = bucket.age(now, boot)
             if age > seconds:
                 break
-            oldest = bucket.first.age(now, boot)
+            oldest = age + bucket.span()
             if any(age <= end and oldest >= start for start, end in spans):
                 continue
             quiet = age if quiet is None else quiet
@@ -94,6 +106,6 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
 
     def trim(self, seconds: float, now: Now, boot: str) -> Window:
         """This window without what is older than `seconds`."""
-        if not self.buckets or self.buckets[0].last.age(now, boot) <= seconds:
+        if not self.buckets or self.buckets[0].age(now, boot) <= seconds:
             return self
-        return Window(tuple(b for b in self.buckets if b.last.age(now, boot) <= seconds))
+        return Window(tuple(b for b in self.buckets if b.age(now, boot) <= seconds))
