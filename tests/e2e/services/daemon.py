@@ -66,7 +66,10 @@ runtime_directory = "{{directory}}/run"
 
 @final
 class Daemon:
-    """`ibmon run` on `tree`; a context manager that has it running inside. `env` is its whole environment."""
+    """`ibmon run` on `tree`; a context manager that has it running inside.
+
+    `env` is its whole environment, `more` further sections of its configuration.
+    """
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class Daemon:
         mode: str = "observe",
         scheduler: str = "none",
         node: str = "node1",
+        more: str = "",
     ) -> None:
         self.directory = directory
         self.env = dict(env)
@@ -86,7 +90,7 @@ class Daemon:
             (directory / name).mkdir(parents=True)
         self._configuration = directory / "ibmon.toml"
         self._configuration.write_text(
-            _CONFIGURATION.format(directory=directory, port=port, mode=mode, scheduler=scheduler, node=node)
+            _CONFIGURATION.format(directory=directory, port=port, mode=mode, scheduler=scheduler, node=node) + more
         )
         self._global = ("--config", str(self._configuration), "--sysfs", str(tree.root))
         self._process: Process | None = None
