@@ -30,6 +30,7 @@ LARGEST: Final = 64 * 1024 * 1024
 """Bytes of an answer; a page of 250 nodes has about 5 MB, 25 MB with very long lists of images."""
 _PART: Final = 256 * 1024
 _FORBIDDEN: Final = 403
+_POLICY: Final = "denied request"  # how admission policies and webhooks answer; RBAC says "is forbidden"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _PASSING: Final = frozenset({408, _CONFLICT, 425, 429})
@@ -209,7 +210,8 @@ class _Attempt:
 def _refusal(call: Call, status: int, headers: Mapping[str, str], body: bytes) -> KubeError:
     said = _said(body)
     if status == _FORBIDDEN:
-        # RBAC names the right that is missing; an admission policy has its own words.
+        if _POLICY in said:
+            return KubeError(f"an admission policy forbids ibmon to {call.verb} {call.about}: {said}", status)
         needs = f"its service account needs the verb {call.verb} on {call.resource}"
         return KubeError(f"Kubernetes forbids ibmon to {call.verb} {call.about}: {needs} ({said})", status)
     if status == http.HTTPStatus.UNAUTHORIZED:

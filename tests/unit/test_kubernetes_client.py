@@ -81,6 +81,15 @@ def test_a_forbidden_call_names_the_missing_verb_and_resource(kube, call, verb, 
     assert f"needs the verb {verb} on {resource}" in str(error)
 
 
+def test_a_policy_that_forbids_is_told_by_its_own_words(kube):
+    said = b"ValidatingAdmissionPolicy 'x' with binding 'x' denied request: ibmon may change no node but its own"
+    kube.fail("status", status=403, body=b'{"message":"nodes is forbidden: ' + said + b'"}')
+    error = failing(kube, PATCH)
+    assert error.forbidden
+    assert str(error).startswith("an admission policy forbids ibmon to patch node gpu-1:")
+    assert "may change no node but its own" in str(error)
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"message":null}', b"\xff\xfe"])
 def test_a_refusal_without_a_status_object_still_is_one(kube, body):
     kube.fail("status", status=500, body=body)

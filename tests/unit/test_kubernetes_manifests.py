@@ -112,3 +112,4 @@ def test_the_policy_speaks_of_the_taint_condition_and_account_that_are_used():
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     assert binding["spec"]["validationActions"] == ["Deny"]
     assert policy["spec"]["failurePolicy"] == "Fail"
+    assert {v["reason"] for v in policy["spec"]["validations"]} == {"Forbidden"}
