@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class Child:
-    """One reader process.
+    """One reader process, and the daemon's end of the socket to it.
 
     Attributes:
         pid: its process id.
