@@ -285,7 +285,7 @@ class Engine:
         self._evaluate_all(now)
         self._learn(now)
         self.findings = self.maintenance.mark(self.judge.findings())
-        self.fitness = self.judge.fitness(self.findings, listed=self.devices.ever_listed)
+        self.fitness = self.judge.fitness(self.findings, seen=self._settled(now))
         self.why = self._reason()
         self._pending.extend(
             self.announcer.tell(self.findings, self.fitness, self.why, self._mode(), now, settled=self._settled(now))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from ibmon.devices import Devices
 from ibmon.drain.intent import DrainDesk
-from ibmon.health.judge import Judge
+from ibmon.health.evaluate import Episode
+from ibmon.health.judge import Judge, PortDesk
 from ibmon.model import Column, Intent, Now, PortId
 from ibmon.snapshot import DrainView, PortView
 
@@ -35,6 +36,14 @@ def port_views(judge: Judge, devices: Devices, now: Now, boot_id: str) -> tuple[
     """Every port that is present or expected, in the order in which people count: mlx5_2 before mlx5_10."""
     moved = {name: devices.moved(name, now.monotonic) for name in devices.present}
     return tuple(_port_view(judge, port, moved, now, boot_id) for port in sorted(judge.ports, key=_counted))
+
+
+def _runs_on(rule: str, desk: PortDesk, episode: Episode) -> bool:
+    """Whether the hold of an episode runs: the condition is there, and time will make it critical."""
+    chosen = desk.settings.get(rule)
+    if chosen is None or chosen.rule.counts or episode.recovering or episode.severity in ("info", "critical"):
+        return False
+    return rule in desk.running.conditions and desk.running.conditions[rule].reach == "critical"
 
 
 def _counted(port: PortId) -> tuple[list[tuple[int, str]], int]:
@@ -68,6 +77,6 @@ def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str)
         hold={
             rule: max(0.0, desk.settings[rule].hold - episode.elapsed)
             for rule, episode in desk.episodes.items()
-            if rule in desk.settings and not episode.recovering and episode.severity is None
+            if _runs_on(rule, desk, episode)
         },
     )

@@ -76,6 +76,7 @@ class DrainDesk:
         self.errors: dict[str, int] = {}
         self.asked: PersonRelease | None = None  # the newest that a person wanted back, and what came of it
         self._busy = False
+        self._asked: Intent | None = None  # the drain that was asked for last
         self._serving = False  # what is out was asked for by a person
         self._waiting = False  # a request is due but for its time
         self._tries = 0
@@ -192,6 +193,8 @@ class DrainDesk:
         self._waiting = now.monotonic < self._next_try and not by_person
         self._serving = by_person
         self._busy = not self._waiting
+        if isinstance(request, Drain):
+            self._asked = request.intent
         return [] if self._waiting else [request]
 
     # ------------------------------------------------------------------------------------- a person's release
@@ -234,6 +237,9 @@ class DrainDesk:
         if event.code is not None and event.outcome != "done":
             self.errors[event.code.value] = self.errors.get(event.code.value, 0) + 1
         if event.outcome == "failed":
+            if self.owned is None and self._asked is not None and self._asked.id == event.id:
+                # It may still arrive: until it is known not to, it is ours to give back.
+                self.owned = Ownership(event.id, self._asked.reason, now.wall)
             self._tries += 1
             wait = min(RETRY_CAP, RETRY_FIRST * 2 ** (self._tries - 1))
             self._next_try = now.monotonic + wait * spread(f"{self.node}{event.id}{self._tries}", 0.2)
@@ -252,11 +258,14 @@ class DrainDesk:
         self._tries = 0
         self.blocked = None
         self._next_try = now.monotonic + RECHECK_SECONDS * spread(f"{self.node}{event.id}{now.monotonic:.0f}")
-        if self.intent is not None and self.intent.id == event.id:
+        asked_for = self.intent or self._asked  # the finding may have cleared while the request was out
+        if self.intent is None:
+            self._reset()
+        if asked_for is not None and asked_for.id == event.id:
             if self.owned is None or not self.owned.held:
                 self.drains = (*self.drains, Moment(now.monotonic, now.wall, self.boot_id))[-MAX_DRAINS:]
             asked = self.owned.asked if self.owned else now.wall
-            self.owned = Ownership(event.id, self.intent.reason, asked, held=True)
+            self.owned = Ownership(event.id, asked_for.reason, asked, held=True)
 
     def forgive(self) -> None:
         """A person has cleared the node: what was counted against it is forgotten."""

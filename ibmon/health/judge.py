@@ -355,8 +355,8 @@ class Judge:
                 found.append(_finding(NODE, rule, episode, self._of_node(rule), judged=bool(compute), trusted=trusted))
         return tuple(sorted(found, key=lambda f: (f.device, f.port, f.rule, f.counter)))
 
-    def fitness(self, findings: Iterable[Finding], *, listed: bool) -> NodeFitness:
-        """The verdict on the node. `listed` is whether a complete listing was ever seen.
+    def fitness(self, findings: Iterable[Finding], *, seen: bool) -> NodeFitness:
+        """The verdict on the node. `seen` is whether all that is there has been read once.
 
         Unfit needs evidence, fit needs sight: a compute port that nobody can see makes the node unknown, and so does
         what is no fault of this node (no subnet manager) or may be none (no device at all, for a while).
@@ -365,7 +365,7 @@ class Judge:
             return NodeFitness.UNFIT
         compute = [p for p, d in self.ports.items() if d.expected.expected and d.expected.role is Role.COMPUTE]
         together = any(self.node_conditions[r].verdict is Verdict.BAD for r in BLINDING)
-        if not listed or together or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
+        if not seen or together or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
             return NodeFitness.UNKNOWN
         episodes = [e for d in self.ports.values() for e in d.episodes.values()] + list(self.node.episodes.values())
         return NodeFitness.WATCH if any(e.severity != "info" for e in episodes) else NodeFitness.FIT

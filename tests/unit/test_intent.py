@@ -139,6 +139,28 @@ def test_what_the_scheduler_last_said_is_cleared_when_the_drain_is_made():
     assert desk.desk.errors == {"scheduler_unreachable": 1}
 
 
+def test_a_drain_that_stands_although_its_fault_went_meanwhile_is_given_back():
+    desk = Desk()
+    [asked] = desk.decide()
+    assert desk.decide(()) == []
+    desk.answer("done", id_=asked.intent.id)
+
+    assert desk.desk.owned == Ownership(asked.intent.id, asked.intent.reason, desk.now.wall, held=True)
+    assert desk.decide(()) == [Release(desk.desk.owned)]
+
+
+def test_a_drain_that_may_still_arrive_after_its_fault_went_is_looked_for_until_it_is_known_not_to():
+    desk = Desk()
+    [asked] = desk.decide()
+    desk.answer("failed")
+    desk.t += RETRY_CAP
+
+    [release] = desk.decide(())
+    assert (release.owned.id, release.owned.held) == (asked.intent.id, False)
+    desk.answer("gone", effect="release", id_=asked.intent.id)
+    assert desk.desk.owned is None
+
+
 def test_next_due_is_the_time_of_the_next_request():
     desk = Desk()
     assert desk.desk.next_due(DRAIN) == math.inf
