@@ -101,6 +101,10 @@ class Devices:
         """Take in a device's facts; False where nothing changed and its samples go on."""
         known = self.present.get(device.name)
         if known is not None and _same(known.device, device):
+            # Whoever reads knows the device by its newest generation only.
+            known.device, known.view = device, None
+            known.history.layout = device.layout
+            known.sample = msgspec.structs.replace(known.sample, layout=device.layout)
             return False
         layout = device.layout
         first = device.name not in self._known

@@ -152,6 +152,7 @@ class Intake:
             return  # the next listing tells what became of it
         known = event.name in self.devices.present
         if not self.devices.add(device):
+            self.sampler.renew(device.layout)
             return
         if known:
             self._forget_counters(event.name)

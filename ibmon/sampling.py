@@ -175,6 +175,10 @@ class Sampler:
             schedule.outstanding, schedule.stalled = before.outstanding, before.stalled
         self.devices[name] = schedule
 
+    def renew(self, layout: Layout) -> None:
+        """A device was looked at again and is what it was: what is due stays so, under the new generation."""
+        self.devices[layout.device].layout = layout
+
     def read_now(self, name: str, now: float) -> None:
         """Everything of a new device is due at once."""
         self.devices[name].due = [now] * len(Tier)
