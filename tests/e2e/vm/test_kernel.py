@@ -12,6 +12,11 @@ def kernel(plain_guest, tmp_path_factory) -> vmchecks.Results:
 
 
 @pytest.fixture(scope="module")
+def verdicts(plain_guest, tmp_path_factory) -> vmchecks.Results:
+    return vmchecks.run(plain_guest, "verdicts.py", tmp_path_factory.mktemp("verdicts"), timeout=300)
+
+
+@pytest.fixture(scope="module")
 def service(systemd_guest, tmp_path_factory) -> vmchecks.Results:
     return vmchecks.run(systemd_guest, "service.py", tmp_path_factory.mktemp("service"), timeout=400)
 
@@ -19,6 +24,11 @@ def service(systemd_guest, tmp_path_factory) -> vmchecks.Results:
 @pytest.mark.parametrize("name", vmchecks.names("kernel.py"))
 def test_kernel(kernel, name):
     kernel.require(name)
+
+
+@pytest.mark.parametrize("name", vmchecks.names("verdicts.py"))
+def test_verdict(verdicts, name):
+    verdicts.require(name)
 
 
 @pytest.mark.parametrize("name", vmchecks.names("service.py"))

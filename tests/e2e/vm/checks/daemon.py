@@ -29,10 +29,11 @@ class Daemon:
     """A running `ibmon run`.
 
     Args:
+        more: Further sections of the configuration.
         sampling: Keys of [sampling] and their values.
     """
 
-    def __init__(self, **sampling: str) -> None:
+    def __init__(self, more: str = "", **sampling: str) -> None:
         _DIRECTORY.mkdir(exist_ok=True)
         config = _DIRECTORY / "ibmon.toml"
         keys = "\n".join(f'{key} = "{value}"' for key, value in sampling.items())
@@ -44,6 +45,7 @@ class Daemon:
             [state]
             directory = "{_DIRECTORY}/state"
             runtime_directory = "{_DIRECTORY}/runtime"
+            {more}
         """)
         for name in ("state", "runtime"):
             (_DIRECTORY / name).mkdir(exist_ok=True)
