@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests" / "e2e"))
 
@@ -51,9 +53,13 @@ class Program:
         """The process id."""
         return int(self.process.pid)
 
+    def family(self) -> tuple[int, ...]:
+        """The process and those that it started, which read for it."""
+        return (self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True)))
+
     def cpu(self) -> float:
-        """CPU seconds that the kernel has accounted to the process since its start, user and system."""
-        return time.clock_gettime((~self.pid << 3) | _CPUCLOCK_SCHED)
+        """CPU seconds that the kernel has accounted to the processes since their start, user and system."""
+        return sum(time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED) for pid in self.family())
 
     def scrape(self, *, plain: bool = False, timeout: float = 60.0) -> bytes:
         """One scrape on a connection that is kept, as Prometheus keeps it; `plain` asks for text that can be read."""
@@ -79,14 +85,19 @@ class Program:
             self._connection.close()
             self._connection = None
 
-    def memory(self) -> dict[str, float]:
-        """MiB by the kernel's names (`Rss`, `Pss`), of /proc/PID/smaps_rollup where there is one."""
-        try:
-            lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").replace("VmRSS", "Rss").splitlines()
-        fields = (line.split() for line in lines)
-        return {f[0].rstrip(":"): int(f[1]) / 1024 for f in fields if f and f[0] in {"Rss:", "Pss:"}}
+    def memory(self) -> list[dict[str, float]]:
+        """MiB by the kernel's names (`Rss`, `Pss`) of the process, then of each that it started."""
+        return [_memory(pid) for pid in self.family()]
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """Of /proc/PID/smaps_rollup where there is one."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").replace("VmRSS", "Rss").splitlines()
+    fields = (line.split() for line in lines)
+    return {f[0].rstrip(":"): int(f[1]) / 1024 for f in fields if f and f[0] in {"Rss:", "Pss:"}}
 
 
 @contextmanager
