@@ -2,9 +2,9 @@
 
 import pytest
 
+from ibmon.drain.cluster import Cluster
 from ibmon.ports import SchedulerError
 from ibmon.recording import SchedulerAct
-from ibmon.drain.cluster import Cluster
 
 NODE = "node0007"
 
