@@ -68,11 +68,6 @@ def run(guest: Guest, file: str, out: Path, *, timeout: float = 300) -> Results:
     command of the present virtual environment; IBMON_INTERPRETER, what it runs on; IBMON_CHECKOUT. And
     IBMON_EMULATED, 1 where limits in seconds need patience.
     """
-    for path in (CHECKOUT, Path(sys.executable)):
-        if path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp"):
-            pytest.fail(
-                f"{path}: the guest has a /tmp of its own; put checkout and interpreter elsewhere", pytrace=False
-            )
     guest = dataclasses.replace(guest, shares=[*guest.shares, Share(CHECKS, "/checks")])
     environment = {
         "IBMON": Path(sys.executable).with_name("ibmon"),
