@@ -96,15 +96,18 @@ class _Request(NamedTuple):
             self.memory[desk.expected.slot] = msgspec.structs.replace(known, learned=learned)
             desk.episodes.pop("rate-low", None)
             names.append(str(port))
-        return (True, f"accepted {', '.join(names)}") if names else (False, "no port was ever ACTIVE here")
+        return (True, f"accepted {', '.join(sorted(names))}") if names else (False, "no port was ever ACTIVE here")
 
     def forget(self) -> tuple[bool, str]:
         """These ports are no longer expected; one that is there is learned again when it is seen ACTIVE."""
         if not self.person.subjects:
             return False, "name the ports to forget; to begin anew with all there is learn"
+        declared = sorted(str(port) for port, desk in self.chosen.items() if desk.expected.declared)
+        if declared:
+            return False, f"{', '.join(declared)}: declared in the configuration, so remove it there"
         for desk in self.chosen.values():
             self._drop(desk)
-        return True, f"forgot {', '.join(map(str, self.chosen))}"
+        return True, f"forgot {', '.join(sorted(map(str, self.chosen)))}"
 
     def learn(self) -> tuple[bool, str]:
         """Begin anew with what is ACTIVE from now on; accepted ports stay."""

@@ -27,7 +27,7 @@ DEFAULT_BOOT_ID = "00000000-0000-4000-8000-000000000001"
 DEFAULT_UPTIME = 864_000.0  # ten days, far outside any boot grace
 DEFAULT_WALL = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
-ERRNO_NAMES: Mapping[str, int] = {name: number for number, name in errno.errorcode.items()}
+ERRNO_NAMES: Mapping[str, int] = {name: n for name, n in vars(errno).items() if name.startswith("E")}
 
 
 class RecordingError(Exception):

@@ -15,13 +15,16 @@ def command(settings: Settings, compat: str | None) -> None:
 
     Fit for a textfile collector: write to a file beside the final one, then rename it.
     """
-    config, tree = settings.load().config, settings.tree()
+    loaded, tree = settings.load(), settings.tree()
+    config = loaded.config
+
+    import msgspec
 
     from ibmon.exporter.render import Renderer
     from ibmon.exporter.text import Format
     from ibmon.runtime import once
 
     node_exporter = bool(compat) or "node_exporter" in config.exporter.compat
-    snapshot = once.snapshot(config, tree)
+    snapshot = msgspec.structs.replace(once.snapshot(config, tree), config_hash=loaded.hash)
     text = Renderer(node_exporter=node_exporter).render(snapshot, Format.TEXT, monotonic=snapshot.at.monotonic)
     click.echo(text, nl=False)

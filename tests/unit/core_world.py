@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ibmon.configfile import loads
+from ibmon.messages import Answer, Log, Person, Send
 from ibmon.recording import Frame, Header
 from ibmon.runtime.replay import World, play
 
@@ -61,6 +62,35 @@ def goes_down(t: float, device: str = "mlx5_0") -> Frame:
 def comes_up(t: float, device: str = "mlx5_0") -> Frame:
     """The link of a device is back at full rate."""
     return Frame(t=t, files=port(device))
+
+
+class Site(World):
+    """A recorded host with people: at a frame's time they ask the engine for something."""
+
+    def __init__(self, config=CONFIG, **header):
+        self.people: dict[float, Person] = {}
+        self.answers: list[Answer] = []
+        self.logs: list[tuple[float, str, dict]] = []
+        self.sent: list[tuple[float, Send]] = []
+        super().__init__(Header(**header), loads(config).config)
+
+    def apply(self, frame):
+        super().apply(frame)
+        if frame.t in self.people:
+            self._carry_out(self.engine.step(self.people[frame.t], self.now()))
+
+    def _carry_out(self, effects):
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self.answers.append(effect)
+            elif isinstance(effect, Log):
+                self.logs.append((self.time, effect.event, effect.fields))
+            elif isinstance(effect, Send):
+                self.sent.append((self.time, effect))
+        return super()._carry_out(effects)
+
+    def told(self, event):
+        return [(t, fields) for t, name, fields in self.logs if name == event]
 
 
 def world(config: str = CONFIG, **header: Any) -> World:

@@ -5,47 +5,17 @@ from __future__ import annotations
 import math
 
 import pytest
-from core_world import ACTIVE, CONFIG, comes_up, goes_down, port, start
+from core_world import ACTIVE, CONFIG, Site, comes_up, goes_down, port, start
 
-from ibmon.configfile import loads
 from ibmon.health.windows import Moment
 from ibmon.maintenance import LONGEST, MAX_WINDOWS, START, STOP, Maintenance, Window
 from ibmon.memory import load_memory
-from ibmon.messages import Answer, Log, Person, Send
+from ibmon.messages import Answer, Person
 from ibmon.model import BlockCode, Now, PortId
-from ibmon.recording import Frame, Header
-from ibmon.runtime.replay import World, play
+from ibmon.recording import Frame
+from ibmon.runtime.replay import play
 
 FAST = CONFIG.replace('boot_grace = "0s"', 'boot_grace = "0s"\noverride_ttl = "24h"')
-
-
-class Site(World):
-    """A recorded host with people: at a frame's time they ask the engine for something."""
-
-    def __init__(self, config=FAST, **header):
-        self.people: dict[float, Person] = {}
-        self.answers: list[Answer] = []
-        self.logs: list[tuple[float, str, dict]] = []
-        self.sent: list[tuple[float, Send]] = []
-        super().__init__(Header(**header), loads(config).config)
-
-    def apply(self, frame):
-        super().apply(frame)
-        if frame.t in self.people:
-            self._carry_out(self.engine.step(self.people[frame.t], self.now()))
-
-    def _carry_out(self, effects):
-        for effect in effects:
-            if isinstance(effect, Answer):
-                self.answers.append(effect)
-            elif isinstance(effect, Log):
-                self.logs.append((self.time, effect.event, effect.fields))
-            elif isinstance(effect, Send):
-                self.sent.append((self.time, effect))
-        return super()._carry_out(effects)
-
-    def told(self, event):
-        return [(t, fields) for t, name, fields in self.logs if name == event]
 
 
 def begins(t, seconds=3600.0, *ports, reason="new cable"):
@@ -152,7 +122,7 @@ def test_a_drain_that_was_due_and_not_made_waits_for_its_hold_once_more():
 
 
 def test_what_is_due_in_a_window_is_blocked_as_maintenance():
-    site = Site()
+    site = Site(FAST)
     frames = iter([start(), goes_down(100), Frame(t=300)])
     site.people[300] = begins(300)[1]
     for _ in play(site, frames, (), 310):
