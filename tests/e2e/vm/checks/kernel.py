@@ -12,7 +12,7 @@ import time
 from checklib import check, eventually, limit, run_checks
 from daemon import Daemon, daemon, expected_of_counters, one_pass
 from exposition import health, parse, scrape
-from rdma import INFINIBAND, hung_readers, mock, ping_pong, read, rxe_pair, sh
+from rdma import INFINIBAND, hung_readers, lose_packets, mock, read, rxe_pair, sh
 
 GIGABIT = 1e9 / 8  # in bytes per second
 BY_EVENT = {"state_interval": "60s", "counter_interval": "60s", "slow_interval": "60s"}
@@ -140,11 +140,7 @@ def lost_packets_move_the_exported_retransmission_counters():
         return sum(value for value in values if value is not None)
 
     before = retransmissions()
-    rxe_pair("loss", "5")
-    try:
-        ping_pong(200)
-    finally:
-        rxe_pair("noloss")
+    lose_packets(5, lambda: retransmissions() > before)
     eventually(lambda: retransmissions() > before, within=SOON, what=f"more than {before} retransmissions")
 
 

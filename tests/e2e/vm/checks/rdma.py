@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 INFINIBAND = Path("/sys/class/infiniband")
 _MOCK_CONTROL = Path("/proc/ibmock")
@@ -34,7 +34,7 @@ def rxe_pair(*arguments: str) -> None:
     sh("/usr/lib/ibvm/rxe-pair.sh " + " ".join(arguments))
 
 
-def ping_pong(messages: int) -> None:
+def ping_pong(messages: int, *, within: int = 60) -> None:
     """RDMA traffic from rxe0 to rxe1, over the veth pair."""
     server = subprocess.Popen(
         ["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", str(messages)], stdout=subprocess.DEVNULL
@@ -43,12 +43,28 @@ def ping_pong(messages: int) -> None:
         deadline = time.monotonic() + 10
         while "18515" not in sh("ss -ltnH") and time.monotonic() < deadline:
             time.sleep(0.05)
-        sh(f"timeout 60 ibv_rc_pingpong -d rxe0 -g 1 -n {messages} 192.0.2.2", timeout=70)
+        sh(f"timeout {within} ibv_rc_pingpong -d rxe0 -g 1 -n {messages} 192.0.2.2", timeout=within + 10)
         if server.wait(timeout=30) != 0:
             raise RuntimeError("ibv_rc_pingpong: the server's side failed")
     finally:
         server.kill()
         server.wait()
+
+
+def lose_packets(percent: int, until: Callable[[], bool]) -> None:
+    """RDMA traffic of which packets are lost, until what they should change has changed, 5 times at most.
+
+    That soft-RoCE now and then does not get over a loss, and the traffic never ends, is not what is checked.
+    """
+    rxe_pair("loss", str(percent))
+    try:
+        for _ in range(5):
+            with contextlib.suppress(RuntimeError):
+                ping_pong(100, within=15)
+            if until():
+                return
+    finally:
+        rxe_pair("noloss")
 
 
 def mock(*lines: str) -> None:

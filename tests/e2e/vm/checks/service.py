@@ -36,19 +36,13 @@ def prepare() -> None:
     program.parent.mkdir(parents=True, exist_ok=True)
     program.unlink(missing_ok=True)
     program.symlink_to(os.environ["IBMON"])
-    for variable in ("IBMON", "IBMON_INTERPRETER", "IBMON_CHECKOUT"):
-        let_everyone_in(Path(os.environ[variable]))
-    # Where Python itself lies in a home directory or in /tmp, the shipped ProtectHome= and PrivateTmp= would hide it.
-    dropin("root", f"RootDirectory={HOST_ROOT}\nProtectHome=read-only\n{out_of_private_tmp()}")
+    paths = [Path(os.environ[variable]) for variable in ("IBMON", "IBMON_INTERPRETER", "IBMON_CHECKOUT")]
+    for path in paths:
+        let_everyone_in(path)
+    # Where Python lies in a home directory, or the checkout in /tmp, the unit's restrictions would hide it.
+    temporary = any(path.is_relative_to(top) for path in paths for top in ("/tmp", "/var/tmp"))
+    dropin("root", f"RootDirectory={HOST_ROOT}\nProtectHome=read-only\nPrivateTmp={'no' if temporary else 'yes'}")
     dropin("watchdog", f"WatchdogSec={WATCHDOG}")
-
-
-def out_of_private_tmp() -> str:
-    """The lines that show the unit what of the checkout and its Python PrivateTmp= would hide."""
-    real = (Path(os.environ[variable]) for variable in ("IBMON", "IBMON_INTERPRETER", "IBMON_CHECKOUT"))
-    hidden = [path for path in real if path.is_relative_to("/tmp") or path.is_relative_to("/var/tmp")]
-    tops = {Path(*path.parts[: 3 if path.parts[1] == "tmp" else 4]) for path in hidden}
-    return "\n".join(f"BindReadOnlyPaths={HOST_ROOT}{top}:{top}" for top in sorted(tops))
 
 
 def let_everyone_in(path: Path) -> None:
