@@ -334,6 +334,9 @@ class Engine:
 
     def _reason(self) -> str:
         """One line that says why the node is not plainly fit."""
+        blind = self.judge.blindness() if self.fitness is NodeFitness.UNKNOWN and self.devices.ever_listed else ""
+        if blind:
+            return blind
         worst = sorted(self.findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering))
         if worst and worst[0].severity is not Severity.INFO:
             first = worst[0]

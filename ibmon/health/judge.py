@@ -363,12 +363,32 @@ class Judge:
         """
         if any(f.drains for f in findings):
             return NodeFitness.UNFIT
-        compute = [p for p, d in self.ports.items() if d.expected.expected and d.expected.role is Role.COMPUTE]
-        together = any(self.node_conditions[r].verdict is Verdict.BAD for r in BLINDING)
-        if not seen or together or any(self.health(p) is PortHealth.UNKNOWN for p in compute):
+        if not seen or self.blindness():
             return NodeFitness.UNKNOWN
         episodes = [e for d in self.ports.values() for e in d.episodes.values()] + list(self.node.episodes.values())
         return NodeFitness.WATCH if any(e.severity != "info" for e in episodes) else NodeFitness.FIT
+
+    def blindness(self) -> str:
+        """What keeps the node from being seen to be fit, in words; empty where all that matters is seen."""
+        for rule in BLINDING:
+            if self.node_conditions[rule].verdict is Verdict.BAD:
+                episode = self.node.episodes.get(rule)
+                return f"{rule} {episode.words} {int(episode.held)}s" if episode else rule
+        for port, desk in self.ports.items():
+            compute = desk.expected.expected and desk.expected.role is Role.COMPUTE
+            if compute and self.health(port) is PortHealth.UNKNOWN:
+                return self._unseen(port, desk)
+        return ""
+
+    def _unseen(self, port: PortId, desk: PortDesk) -> str:
+        """Why a port's health is unknown, in words."""
+        for key, episode in self._speaking_for(port, desk):
+            rule = RULE_BY_ID[rule_of(key)]
+            if shown_health(rule, episode) is PortHealth.UNKNOWN:
+                return f"{rule.id} {port} {episode.words} {int(episode.held)}s"
+        if desk.facts is None:
+            return f"{port} was not read yet"
+        return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
 
 
 def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[Condition]:
