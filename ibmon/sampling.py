@@ -85,15 +85,9 @@ class Sampler:
     def due(self, now: float) -> list[Effect]:
         """The reads to ask for now, and the devices whose read is overdue."""
         effects: list[Effect] = []
-        for name, schedule in self.devices.items():
-            out = schedule.outstanding
-            if out is not None and not schedule.stalled and now - out >= self.config.read_deadline:
-                schedule.stalled = True
-                effects.append(Abandon(name))
-        for name, asked in list(self.discovering.items()):
-            if now - asked >= self.config.read_deadline and name not in self.quarantined:
-                self.quarantined |= {name}
-                effects.append(Abandon(name))
+        hanging = self._hanging(now)
+        if hanging is not None:
+            effects.append(Abandon(hanging))
         if self._listing_out is None and now >= self._listing_due:
             self._listing_out = now
             self._listing_due = self._next(self.config.state_interval, now, strictly=True)
@@ -101,6 +95,28 @@ class Sampler:
         for name, schedule in self.devices.items():
             effects.extend(self._reads(name, schedule, now))
         return effects
+
+    def _hanging(self, now: float) -> str | None:
+        """The device that does not answer within the deadline, which is marked so.
+
+        One device is read after another: that which was asked first is the one that hangs, and the time of those that
+        wait behind it begins now.
+        """
+        reads = {n: s.outstanding for n, s in self.devices.items() if s.outstanding is not None and not s.stalled}
+        looks = {n: asked for n, asked in self.discovering.items() if n not in self.quarantined}
+        waiting = {**reads, **looks, **reads}  # a read goes before a look of the same moment or device
+        first = min(waiting, key=waiting.__getitem__, default=None)
+        if first is None or now - waiting[first] < self.config.read_deadline:
+            return None
+        for name in reads:
+            self.devices[name].outstanding = now
+        for name in looks:
+            self.discovering[name] = now
+        if first in reads:
+            self.devices[first].stalled = True
+        else:
+            self.quarantined |= {first}
+        return first
 
     def _reads(self, name: str, schedule: DeviceSchedule, now: float) -> list[Effect]:
         if schedule.outstanding is not None or name in self.quarantined:

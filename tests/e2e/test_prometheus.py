@@ -63,9 +63,10 @@ def words(text: str) -> float:
 def test_a_query_returns_the_files_values(
     prometheus: Prometheus, tree: NodeTree, metric: str, file: str, value: Callable[[str], float]
 ) -> None:
-    assert prometheus.query(metric) == {
-        frozenset({("device", device), ("port", "1")}): value(tree.text(device, file)) for device in DEVICES
-    }
+    expected = {frozenset({("device", device), ("port", "1")}): value(tree.text(device, file)) for device in DEVICES}
+    # A target counts as scraped a moment before its samples can be asked for.
+    wait_for(lambda: prometheus.query(metric).keys() == expected.keys(), within=10, what=f"{metric} of every device")
+    assert prometheus.query(metric) == expected
 
 
 def test_prometheus_and_the_daemon_both_call_it_up(prometheus: Prometheus) -> None:

@@ -185,6 +185,30 @@ def test_a_stalled_device_gets_no_second_read_and_the_others_go_on():
     assert len(asked) == 119
 
 
+def test_only_the_device_whose_turn_it_is_is_marked_and_those_behind_it_get_their_own_time():
+    plan = sampler("mlx5_0", "mlx5_1", "mlx5_2")
+    plan.due(0.0)
+    marked = {}
+    for tenth in range(1, 200):
+        if tenth == 51:  # the reader has left mlx5_0 and gone on to mlx5_1
+            answer(plan, 5.1, device="mlx5_1")
+        for effect in plan.due(tenth / 10):
+            if isinstance(effect, Abandon):
+                marked[effect.device] = tenth / 10
+
+    assert marked == {"mlx5_0": 5.0, "mlx5_2": 10.0, "mlx5_1": 15.0}
+
+
+def test_a_look_behind_a_read_that_hangs_is_not_marked_with_it():
+    plan = sampler("mlx5_0")
+    plan.due(0.0)
+    plan.discover("mlx5_9", 0.0)
+
+    assert [e.device for e in plan.due(5.0) if isinstance(e, Abandon)] == ["mlx5_0"]
+    assert plan.quarantined == frozenset()
+    assert [e.device for e in plan.due(10.0) if isinstance(e, Abandon)] == ["mlx5_9"]
+
+
 def test_a_device_that_answers_late_is_read_again():
     plan = sampler()
     plan.due(0.0)
