@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from bench import tree
-from bench.figure import Figure, Table, median
+from bench.figure import Figure, Table, Target, median
 from bench.settings import Settings
 from ibmon.config import Config
 from ibmon.engine import Engine, Identity
@@ -19,6 +19,11 @@ from ibmon.runtime.host import HostClock
 from ibmon.sysfs.discover import discover, list_devices
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.reader import reader
+
+TICK_LIMITS = {tree.NODE: 1.0, tree.LARGE: 15.0}
+"""Milliseconds."""
+REPLAY_LIMIT = 60.0
+"""Seconds for a day of the simulated node."""
 
 METHOD = """\
 CPU of this process, median. *Taking in*: the readings of all columns of all devices, with judging of their
@@ -69,11 +74,13 @@ def _replay(seconds: float, scratch: Path) -> tuple[float, float]:
 
 
 def measure(settings: Settings) -> Figure:
-    """Both, as tables; nothing is promised here."""
-    rows = []
+    """Both, as tables."""
+    rows, targets = [], []
     for size in settings.sizes:
         costs = _passes(tree.write(size, settings.scratch), settings.rounds)
         rows.append((f"{size} devices", *(f"{cost * 1e3:.2f}" for cost in costs)))
+        if size in TICK_LIMITS:
+            targets.append(Target(f"one tick, {size} ports", costs[1] * 1e3, TICK_LIMITS[size], "ms"))
     wall, cpu = _replay(settings.day, settings.scratch)
     speed = Table(
         ("replay", "virtual s", "wall s", "CPU s", "times faster than life"),
@@ -87,5 +94,6 @@ def measure(settings: Settings) -> Figure:
             )
         ],
     )
+    targets.append(Target(f"replay of {settings.day / 3600:.3g} h", wall, REPLAY_LIMIT, "s"))
     table = Table(("CPU ms", "taking in", "tick", "snapshot"), rows)
-    return Figure("The engine", METHOD.format(size=tree.NODE, hours=settings.day / 3600), (table, speed))
+    return Figure("The engine", METHOD.format(size=tree.NODE, hours=settings.day / 3600), (table, speed), targets)
