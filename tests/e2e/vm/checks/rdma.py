@@ -44,8 +44,12 @@ def ping_pong(messages: int, *, within: int = 60) -> None:
         while "18515" not in sh("ss -ltnH") and time.monotonic() < deadline:
             time.sleep(0.05)
         sh(f"timeout {within} ibv_rc_pingpong -d rxe0 -g 1 -n {messages} 192.0.2.2", timeout=within + 10)
-        if server.wait(timeout=30) != 0:
-            raise RuntimeError("ibv_rc_pingpong: the server's side failed")
+        try:
+            code = server.wait(timeout=within)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise RuntimeError(f"ibv_rc_pingpong: the server's side ended with {code}")
     finally:
         server.kill()
         server.wait()
