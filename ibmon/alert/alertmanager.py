@@ -21,6 +21,7 @@ from ibmon.alert.alertrecord import AlertRecord
 from ibmon.alert.alerts import PATH, Told, encode, from_finding
 from ibmon.alert.board import Batch, Board, Entry
 from ibmon.alert.delivery import DeliveryMetrics, Verdict
+from ibmon.alert.target import TargetThread
 from ibmon.alert.transport import DeliveryError, Limits, Transport
 from ibmon.config import AlertmanagerConfig
 from ibmon.model import Finding, PortId
@@ -105,7 +106,7 @@ def transport_of(config: AlertmanagerConfig, access: Access, limits: Limits) -> 
     return Transport(config.url.rstrip("/") + PATH, limits, access.context)
 
 
-class _Target:
+class _Target(TargetThread):
     """One Alertmanager and its thread."""
 
     def __init__(
@@ -118,33 +119,19 @@ class _Target:
         limits: Limits,
         wall: Callable[[], float],
     ) -> None:
+        self._access = access_of(config)
+        super().__init__(name, transport_of(config, self._access, limits))
         self._name = name
         self._config = config
         self._board = board
         self._source = source
         self._metrics = metrics
         self._wall = wall
-        self._access = access_of(config)
-        self._transport = transport_of(config, self._access, limits)
         # Never slower than it repeats anyway: an Alertmanager that is back must hear before its alerts expire.
         self._backoff = delivery.backoff(cap=config.resend_interval)
         self._told = 0
         self._resend_at = math.inf
         self._not_before = -math.inf
-        self._work = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"ibmon-{name}", daemon=True)
-        self.start, self.join = self._thread.start, self._thread.join
-
-    def wake(self) -> None:
-        """The board has changed."""
-        self._work.set()
-
-    def stop(self) -> None:
-        """End the thread soon."""
-        self._stopped.set()
-        self._work.set()
-        self._transport.abort()
 
     def _run(self) -> None:
         while not self._stopped.is_set():

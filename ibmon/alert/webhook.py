@@ -7,7 +7,6 @@ them. It is imported only where a webhook is configured, because it brings urlli
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from ibmon import __version__
 from ibmon.alert import delivery, message
 from ibmon.alert.delivery import DeliveryMetrics, Verdict
 from ibmon.alert.signature import SecretError, SecretFile, sign
+from ibmon.alert.target import TargetThread
 from ibmon.alert.transport import DeliveryError, Limits, Transport
 from ibmon.config import WebhookConfig
 from ibmon.store import Message, Outbox, Store
@@ -80,7 +80,7 @@ class WebhookSender:
             receiver.join(max(0.0, deadline - time.monotonic()))
 
 
-class _Receiver:
+class _Receiver(TargetThread):
     """One webhook and its thread."""
 
     def __init__(
@@ -92,28 +92,14 @@ class _Receiver:
         limits: Limits,
         wall: Callable[[], float],
     ) -> None:
+        super().__init__(f"webhook-{target}", Transport(webhook.url, limits))
         self.target = target
         self.topics = frozenset(webhook.events)
         self._secret = SecretFile(webhook.secret_file) if webhook.secret_file else None
-        self._transport = Transport(webhook.url, limits)
         self._outbox = outbox
         self._metrics = metrics
         self._wall = wall
         self._backoff = delivery.backoff()
-        self._work = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"ibmon-webhook-{target}", daemon=True)
-        self.start, self.join = self._thread.start, self._thread.join
-
-    def wake(self) -> None:
-        """There is a new message."""
-        self._work.set()
-
-    def stop(self) -> None:
-        """End the thread soon."""
-        self._stopped.set()
-        self._work.set()
-        self._transport.abort()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
