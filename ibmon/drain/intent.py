@@ -111,9 +111,10 @@ class DrainDesk:
         mode = action.mode if enabled else Mode.OBSERVE
         capable = [f for f in findings if f.drains]
         due = [f for f in capable if f.trusted]
-        working = bool(due) and all(f.maintenance for f in due)
-        if not working or self.intent is not None:
-            self._want(due, mode, now)
+        outside = [f for f in due if not f.maintenance]
+        working = bool(due) and not outside
+        if not working:
+            self._want(outside, mode, now)
         self._waiting = False
         if self.asked is not None and self.asked.outcome is None and not self._busy:
             return self._ask(Release(self.owned, self.asked.user), now, by_person=True)

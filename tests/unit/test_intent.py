@@ -339,6 +339,23 @@ def test_a_fault_less_does_not_end_the_override():
     assert desk.decide((finding("mlx5_1"),)) == []
 
 
+def test_a_fault_in_a_maintenance_window_does_not_end_the_override():
+    desk = resumed()
+
+    assert desk.decide((finding(), finding("mlx5_1", maintenance=True))) == []
+    assert desk.desk.blocked is BlockCode.OVERRIDE
+    assert [type(r) for r in desk.decide((finding(), finding("mlx5_1")))] == [Drain]  # it outlasts the window
+
+
+def test_a_drain_names_no_fault_in_a_maintenance_window():
+    [request] = Desk().decide((finding("mlx5_1", maintenance=True), finding("mlx5_2")))
+
+    assert parse_reason(request.intent.reason) is not None
+    assert "mlx5_2/1" in request.intent.reason
+    assert "mlx5_1" not in request.intent.reason
+    assert "more" not in request.intent.reason
+
+
 def test_a_node_that_was_well_in_between_is_drained_for_the_next_fault():
     desk = resumed()
     desk.decide(())
