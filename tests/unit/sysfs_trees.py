@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ibmon.model import Now
 from ibmon.recording import Frame
+from ibmon.sysfs.discover import discover
 from ibmon.virtualtree import VirtualTree
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -79,3 +80,8 @@ def port_files(device, port=1, **contents):
     }
     files = {**usual, **{key.replace("__", "/"): value for key, value in contents.items()}}
     return {f"{base}/{name}": value for name, value in files.items() if value is not None}
+
+
+def found(*frames, name="mlx5_0", **options):
+    """A device as it is discovered in these frames."""
+    return discover(virtual(*frames), name, 7, **options)

@@ -7,49 +7,27 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from stores import DAY, again, close_all, message, opened
 
-from ibmon import database, statedir, store
+from ibmon import database, store
 from ibmon.model import Ownership
 from ibmon.ports import StoreError
-from ibmon.statedir import StateLock, network_file_system
-from ibmon.store import Message, Store
 
 OWNED = Ownership("7f3a9c", "ibmon: port-down mlx5_3/1 DOWN [id 7f3a9c]", 1000.25, held=True)
-DAY = 1893456000.0  # 2030-01-01
-
-
-OPENED = []
-
-
-def opened(directory, *, node="n1", machine="uuid-1", wall=lambda: DAY):
-    OPENED.append(Store(directory, node=node, machine=machine, wall=wall))
-    return OPENED[-1]
 
 
 @pytest.fixture(autouse=True)
 def _closed():
     yield
-    while OPENED:
-        OPENED.pop().close()
+    close_all()
 
 
 @pytest.fixture
 def db(tmp_path):
     return opened(tmp_path)
-
-
-def again(old: Store, **more) -> Store:
-    """The same directory as the next process sees it."""
-    old.close()
-    return opened(old.path.parent, **more)
-
-
-def message(target="a", subject="s", number=1, topic="finding"):
-    return Message(target, subject, topic, f"msg_{target}{subject}{number}", f"{number}".encode(), DAY)
 
 
 # ---------------------------------------------------------------------------------------------- what is promised
@@ -418,178 +396,3 @@ def test_a_network_file_system_gets_no_wal_and_is_told(tmp_path, monkeypatch):
     db.save(b"x")
     assert db.network == "nfs4"
     assert db._database._connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-
-
-# ----------------------------------------------------------------------------------------------------- outbox
-
-
-def test_messages_wait_in_order_until_they_are_done(db):
-    box = db.outbox
-    for subject in "xyz":
-        box.put(message(subject=subject))
-    box.put(message("b", "x"))
-    assert [box.pending(t) for t in "abc"] == [3, 1, 0]
-    taken = []
-    while found := box.take("a"):
-        taken.append(found.subject)
-        box.done(found)
-    assert taken == ["x", "y", "z"]
-    assert box.take("b") == message("b", "x")
-
-
-def test_a_newer_message_of_a_subject_takes_the_place_of_the_older_one(db):
-    box = db.outbox
-    box.put(message(subject="x", number=1))
-    old = box.take("a")
-    box.put(message(subject="x", number=2))
-    box.done(old)  # it arrived while the newer one came
-    assert box.pending("a") == 1
-    assert box.take("a").body == b"2"
-
-
-def test_a_refused_message_lets_the_others_go_first_and_a_newer_one_starts_anew(db):
-    box = db.outbox
-    box.put(message(subject="x"))
-    box.put(message(subject="y"))
-    box.behind(box.take("a"))
-    assert box.take("a").subject == "y"
-    box.put(message(subject="x", number=2))
-    assert box.take("a").refused == 0
-    box.behind(message(subject="absent"))
-
-
-def test_waiting_messages_come_back_in_the_next_process_in_their_order(db):
-    for subject in "xyz":
-        db.outbox.put(message(subject=subject))
-    db.outbox.put(message(subject="x", number=2))
-    db.outbox.done(message(subject="y"))
-    after = again(db)
-    assert [after.outbox.take("a").subject, after.outbox.pending("a")] == ["z", 2]
-    after.outbox.done(message(subject="z"))
-    assert after.outbox.take("a") == message(subject="x", number=2)
-
-
-def test_the_oldest_go_beyond_the_bound_and_fitness_goes_last(db):
-    db.outbox.put(message(subject="node", topic="fitness"))
-    for i in range(150):
-        db.outbox.put(message(subject=f"s{i}"))
-    for box in (db.outbox, (after := again(db)).outbox):
-        assert box.pending("a") == store.MAX_MESSAGES
-        assert box.take("a").topic == "fitness"
-    assert db.outbox.dropped == 51
-    after.outbox.done(message(subject="node", topic="fitness"))
-    assert after.outbox.take("a").subject == "s51"
-
-
-def test_targets_that_are_not_configured_any_more_lose_their_messages(db):
-    for target in "abc":
-        db.outbox.put(message(target))
-    db.outbox.keep_targets(["b"])
-    after = again(db)
-    assert [after.outbox.pending(t) for t in "abc"] == [0, 1, 0]
-
-
-def test_no_disk_delays_a_message(tmp_path):
-    db = opened(tmp_path / "absent")
-    db.outbox.put(message())
-    found = db.outbox.take("a")
-    assert found == message()
-    db.outbox.done(found)
-    assert db.outbox.pending("a") == 0
-    assert db.save_errors == 2
-
-
-def test_a_message_is_not_given_out_before_the_transaction_around_it_is_over(db):
-    taken = []
-    with db.transaction():
-        db.outbox.put(message())
-        thread = threading.Thread(target=lambda: taken.append((db.outbox.take("a"), db._database._depth)))
-        thread.start()
-        thread.join(0.2)
-        assert taken == []
-    thread.join()
-    assert taken == [(message(), 0)]
-
-
-# ------------------------------------------------------------------------------------------- lock, file systems
-
-HOLDER = """
-import sys
-from ibmon.statedir import StateLock
-print(StateLock(sys.argv[1]).acquire(), flush=True)
-sys.stdin.read()
-"""
-
-
-def test_one_daemon_holds_the_lock_and_its_death_by_kill_9_frees_it(tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout.readline() == "True\n"
-        lock = StateLock(tmp_path)
-        assert lock.acquire() is False
-        assert lock.holder() == child.pid
-        child.kill()
-        child.wait()
-        assert lock.acquire() is True
-        assert lock.acquire() is True
-        assert lock.holder() == os.getpid()
-        lock.release()
-        assert StateLock(tmp_path).acquire() is True
-    finally:
-        child.kill()
-        child.wait()
-        child.stdin.close()
-        child.stdout.close()
-
-
-def test_a_released_lock_is_free_in_the_same_process(tmp_path):
-    first, second = StateLock(tmp_path), StateLock(tmp_path)
-    assert first.acquire()
-    assert not second.acquire()
-    first.release()
-    first.release()
-    assert second.acquire()
-    second.release()
-
-
-def test_a_lock_that_cannot_be_used_is_told(tmp_path):
-    with pytest.raises(StoreError, match=r"ibmon\.lock cannot be opened: No such file"):
-        StateLock(tmp_path / "absent").acquire()
-    assert StateLock(tmp_path / "absent").holder() is None
-
-
-MOUNTS = r"""
-22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
-30 22 0:40 / /var/lib rw shared:5 - nfs4 server:/export rw
-31 30 254:2 / /var/lib/local rw - xfs /dev/vdb rw
-32 22 0:41 / /mnt/with\040space rw - lustre mds:/fs rw
-33 22 0:42 / /srv rw - ext4 /dev/vdc rw
-34 33 0:43 / /srv rw master:1 propagate_from:2 - fuse.sshfs host: rw
-35 22 0:44 / /home rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/etc/ibmon", None),
-        ("/var/lib/ibmon", "nfs4"),
-        ("/var/lib", "nfs4"),
-        ("/var/library", None),
-        ("/var/lib/local/ibmon", None),
-        ("/mnt/with space/x", "lustre"),
-        ("/srv/ibmon", "fuse.sshfs"),
-        ("/home/x", None),
-    ],
-)
-def test_the_innermost_and_latest_mount_says_which_file_system_it_is(path, expected):
-    assert network_file_system(path, MOUNTS) == expected
-
-
-def test_an_unknown_table_is_no_network_file_system(tmp_path, monkeypatch):
-    assert network_file_system(tmp_path, "") is None
-    assert network_file_system(tmp_path) is None
-    monkeypatch.setattr(statedir, "Path", lambda path: (_ for _ in ()).throw(OSError(13, "denied")))
-    assert network_file_system(str(tmp_path)) is None
