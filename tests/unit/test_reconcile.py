@@ -6,118 +6,26 @@ import itertools
 
 import msgspec
 import pytest
+from cluster_faults import (
+    ASKED,
+    HELD,
+    ID,
+    REASON,
+    REFUSED,
+    TIMEOUT,
+    Cluster,
+    Killed,
+    Memory,
+    drain,
+    drained,
+    gates,
+    release,
+    said,
+)
 
 from ibmon.config import LimitsConfig
-from ibmon.drain import reconcile
 from ibmon.drain.reconcile import Gates
-from ibmon.model import BlockCode, Intent, Mode, NodeView, Now, Ownership
-from ibmon.ports import SchedulerError, StoreError
-
-ID = "7f3a9c"
-REASON = f"ibmon: port-down mlx5_3/1 DOWN/Polling 62s>60s [id {ID}]"
-INTENT = Intent(drain=True, id=ID, reason=REASON, since=990.0)
-ASKED = Ownership(ID, REASON, asked=1000.0)
-HELD = msgspec.structs.replace(ASKED, held=True)
-NOW = Now(50.0, 1000.0)
-
-
-class Pool(msgspec.Struct):
-    name: str
-    nodes: tuple[NodeView, ...]
-
-
-class Killed(BaseException):
-    """The process dies here."""
-
-
-class Cluster:
-    """A scheduler whose next calls can be made to fail, to be carried out late, or to be raced by a person."""
-
-    def __init__(self, flags=("IDLE",), reason=None, others=99):
-        self.flags, self.reason, self.since, self.user = set(flags), reason, 500.0 if reason else None, "root"
-        self.others = [NodeView(f"x{i}", frozenset({"IDLE"})) for i in range(others)]
-        self.calls, self.faults, self.behind = [], {}, {}
-
-    def _call(self, name):
-        self.calls.append(name)
-        faults = self.faults.get(name)
-        fault = faults.pop(0) if faults else None
-        if isinstance(fault, BaseException):
-            raise fault
-        return fault
-
-    def read_node(self):
-        self._call("read_node")
-        return self.view()
-
-    def view(self):
-        return NodeView("n1", frozenset(self.flags), self.reason, self.user if self.reason else None, self.since)
-
-    def read_pools(self):
-        self._call("read_pools")
-        return (Pool("gpu", (self.view(), *self.others)),)
-
-    def drain(self, reason):
-        fault = self._call("drain")
-        if fault != "lost":
-            self.flags, self.reason, self.since = self.flags | {"DRAIN"}, reason, 1000.0
-        self._afterwards("drain")
-
-    def undrain(self):
-        fault = self._call("undrain")
-        if fault != "lost":
-            self.flags, self.reason, self.since = self.flags - {"DRAIN"}, None, None
-        self._afterwards("undrain")
-
-    def _afterwards(self, name):
-        if action := self.behind.get(name):
-            action(self)
-
-    @property
-    def writes(self):
-        return [call for call in self.calls if call in {"drain", "undrain"}]
-
-
-class Memory:
-    """A store in memory whose saves can be made to fail."""
-
-    def __init__(self, owned=None, *, broken=False, unreadable=False):
-        self.owned, self.broken, self.unreadable, self.history = owned, broken, unreadable, []
-
-    def ownership(self):
-        if self.unreadable:
-            raise StoreError("disk gone")
-        return self.owned
-
-    def record(self, owned):
-        if self.broken:
-            raise StoreError("disk full")
-        self.owned = owned
-        self.history.append(owned)
-
-
-def gates(mode=Mode.DRAIN, *, stop=False, limits=None):
-    return Gates(mode=lambda: mode, stop=lambda: stop, limits=limits or LimitsConfig())
-
-
-def drain(cluster, store, gate=None, intent=INTENT):
-    return reconcile.drain(intent, cluster, store, gate or gates(), NOW)
-
-
-def release(cluster, store, gate=None, owned=HELD, now=NOW):
-    return reconcile.release(owned, cluster, store, gate or gates(), now)
-
-
-def drained(reason=REASON, flags=("IDLE", "DRAIN"), **more):
-    return Cluster(flags, reason, **more)
-
-
-def said(done):
-    return done.outcome, done.code
-
-
-TIMEOUT = SchedulerError("scontrol gave no answer within 10 s")
-REFUSED = SchedulerError("Invalid user id", forbidden=True)
+from ibmon.model import BlockCode, Intent, Mode, NodeView, Ownership
 
 # ------------------------------------------------------------------------------------------------------- drain
 
@@ -410,130 +318,3 @@ def test_killed_at_any_call_the_next_run_ends_with_one_drain_that_is_ours(call, 
     assert "undrain" not in cluster.writes
     assert said(release(cluster, store)) == ("gone", None)
     assert cluster.flags == {"IDLE"}
-
-
-# ----------------------------------------------------------------------------------------------------- release
-
-
-def test_what_is_ours_is_given_back_and_the_record_goes():
-    cluster, store = drained(flags=("ALLOCATED", "COMPLETING", "DRAIN")), Memory(HELD)
-    done = release(cluster, store)
-    assert said(done) == ("gone", None)
-    assert (done.effect, done.id, done.detail) == ("release", ID, "")
-    assert cluster.flags == {"ALLOCATED", "COMPLETING"}
-    assert store.owned is None
-
-
-def test_a_drain_that_was_only_asked_for_but_stands_is_given_back_too():
-    cluster, store = drained(), Memory(ASKED)
-    assert said(release(cluster, store, owned=ASKED)) == ("gone", None)
-    assert cluster.flags == {"IDLE"}
-
-
-def test_a_node_resumed_by_a_person_is_gone_and_nothing_is_written():
-    cluster, store = Cluster(), Memory(HELD)
-    assert said(release(cluster, store)) == ("gone", None)
-    assert cluster.writes == []
-    assert store.owned is None
-
-
-def test_a_foreign_reason_ends_our_claim_and_says_whose_it_is():
-    cluster, store = drained("ADMIN swap"), Memory(HELD)
-    done = release(cluster, store)
-    assert said(done) == ("gone", None)
-    assert done.detail == "foreign: drained by root: ADMIN swap"
-    assert cluster.writes == []
-    assert store.owned is None
-
-
-@pytest.mark.parametrize(
-    "record", [None, msgspec.structs.replace(HELD, id="bbbbbb"), msgspec.structs.replace(HELD, reason="x")]
-)
-def test_without_its_record_in_the_store_a_drain_is_an_orphan_and_stays(record):
-    cluster, store = drained(), Memory(record)
-    done = release(cluster, store)
-    assert said(done) == ("blocked", BlockCode.FOREIGN_DRAIN)
-    assert "ibmon release" in done.detail
-    assert cluster.writes == []
-    assert store.owned == record
-
-
-@pytest.mark.parametrize("flag", ["MAINT", "REBOOT_REQUESTED", "POWERING_UP", "DOWN", "NOT_RESPONDING", "CLOUD"])
-def test_our_drain_stays_while_the_state_forbids_to_touch_it(flag):
-    cluster, store = drained(flags=("IDLE", "DRAIN", flag)), Memory(HELD)
-    done = release(cluster, store)
-    assert said(done) == ("blocked", BlockCode.SCHEDULER_STATE)
-    assert flag in done.detail
-    assert store.owned == HELD
-
-
-def test_a_release_that_failed_but_was_carried_out_is_gone():
-    cluster, store = drained(), Memory(HELD)
-
-    def late(c):
-        raise TIMEOUT
-
-    cluster.behind["undrain"] = late
-    assert said(release(cluster, store)) == ("gone", None)
-    assert store.owned is None
-
-
-@pytest.mark.parametrize(
-    ("faults", "expected"),
-    [
-        ({"undrain": [TIMEOUT]}, ("failed", BlockCode.SCHEDULER_UNREACHABLE)),
-        ({"undrain": ["lost"]}, ("failed", BlockCode.SCHEDULER_UNREACHABLE)),
-        ({"undrain": [REFUSED]}, ("blocked", BlockCode.FORBIDDEN)),
-        ({"read_node": [TIMEOUT]}, ("failed", BlockCode.SCHEDULER_UNREACHABLE)),
-        ({"read_node": [None, TIMEOUT]}, ("failed", BlockCode.SCHEDULER_UNREACHABLE)),
-        ({"read_node": [REFUSED]}, ("failed", BlockCode.FORBIDDEN)),
-    ],
-)
-def test_a_release_that_is_not_known_to_be_done_keeps_its_record(faults, expected):
-    cluster, store = drained(), Memory(HELD)
-    cluster.faults = {call: list(row) for call, row in faults.items()}
-    assert said(release(cluster, store)) == expected
-    assert store.owned == HELD
-
-
-def test_a_record_of_a_drain_that_may_still_arrive_is_kept_for_a_while():
-    cluster, store = Cluster(), Memory(ASKED)
-    assert said(release(cluster, store, owned=ASKED)) == ("failed", None)
-    assert store.owned == ASKED
-    later = Now(0.0, ASKED.asked + reconcile.LATE)
-    assert said(release(cluster, store, owned=ASKED, now=later)) == ("gone", None)
-    assert store.owned is None
-
-
-def test_a_record_that_cannot_be_removed_does_no_harm():
-    cluster, store = drained(), Memory(HELD, broken=True)
-    done = release(cluster, store)
-    assert done.outcome == "gone"
-    assert "not saved" in done.detail
-    cluster.flags, cluster.reason = {"IDLE", "DRAIN"}, "ADMIN"
-    assert release(cluster, store).outcome == "gone"
-    assert cluster.writes == ["undrain"]
-
-
-def test_an_older_drain_that_we_no_longer_mean_does_not_cost_the_record_of_the_one_that_stands():
-    cluster, store = drained(), Memory(HELD)
-    old = Ownership("0a0a0a", "ibmon: x [id 0a0a0a]", 1.0, held=True)
-    done = release(cluster, store, owned=old)
-    assert done.outcome == "gone"
-    assert store.owned == HELD
-    assert cluster.writes == []
-
-
-# ------------------------------------------------------------------------------------------------- stop file
-
-
-def test_the_stop_file_stands_when_it_is_there_or_cannot_be_looked_for(tmp_path):
-    stop = tmp_path / "STOP"
-    assert not reconcile.stop_file_present(str(stop))
-    assert not reconcile.stop_file_present(str(tmp_path / "absent" / "STOP"))
-    stop.touch()
-    assert reconcile.stop_file_present(str(stop))
-    assert not reconcile.stop_file_present(str(stop / "below-a-file"))
-    loop = tmp_path / "loop"
-    loop.symlink_to(loop)
-    assert reconcile.stop_file_present(str(loop))
