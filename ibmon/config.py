@@ -129,6 +129,29 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     timeout: float = 10.0
 
 
+class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[controller]: the first three are the node's, the others the fleet controller's. Empty file names: not used.
+
+    `topology` is empty (what the scheduler tells), ``label:KEY`` or ``file:/PATH``; `ledger` is empty (the state
+    directory) or ``configmap:NAMESPACE/NAME``; `lease` is ``NAMESPACE/NAME``. `fabric_hold` is in seconds.
+    """
+
+    url: str = ""
+    key_file: str = ""
+    ca: str = ""
+    listen: str = ":19316"
+    master_key_file: str = ""
+    tokens_file: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    topology: str = ""
+    fabric_hold: float = 900.0
+    quorum: float = 0.90
+    drain_on: tuple[str, ...] = ()
+    lease: str = ""
+    ledger: str = ""
+
+
 class ExporterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[exporter]: where metrics and the page are served. Empty file names mean: not used."""
 
@@ -182,6 +205,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     slurm: SlurmConfig = SlurmConfig()
     kubernetes: KubernetesConfig = KubernetesConfig()
     command: CommandConfig = CommandConfig()
+    controller: ControllerConfig = ControllerConfig()
     exporter: ExporterConfig = ExporterConfig()
     state: StateConfig = StateConfig()
     alertmanager: tuple[AlertmanagerConfig, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ibmon import config as c
-from ibmon.configkeys import KEYS, LATER_SECTIONS, NOT_IN_FILES, RULE_KEYS, Key
+from ibmon.configkeys import KEYS, NOT_IN_FILES, RULE_KEYS, Key
 from ibmon.configtree import Leaf, Node, Table
 from ibmon.configvalues import parse
 from ibmon.model import Mode, Role
@@ -30,6 +30,7 @@ _SECTIONS: Mapping[str, type[msgspec.Struct]] = {
     "slurm": c.SlurmConfig,
     "kubernetes": c.KubernetesConfig,
     "command": c.CommandConfig,
+    "controller": c.ControllerConfig,
     "exporter": c.ExporterConfig,
     "state": c.StateConfig,
 }
@@ -61,9 +62,7 @@ class Builder:
             found[name] = self._entries(struct, name, root.entries.get(name))
         found["rules"] = self._rules(root.entries.get("rules"))
         for name, node in root.entries.items():
-            if name in LATER_SECTIONS:
-                self._problem(_origin(node), f"{LATER_SECTIONS[name]} is not available in this version; remove it")
-            elif name not in known:
+            if name not in known:
                 self._stray(_origin(node), name)
         return c.Config(**found)
 

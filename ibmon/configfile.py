@@ -18,7 +18,7 @@ import msgspec
 
 from ibmon.config import Config
 from ibmon.configbuild import Builder, by_place
-from ibmon.configkeys import RULE_KEYS
+from ibmon.configkeys import KEYS, RULE_KEYS
 from ibmon.configtree import ConfigError, Table, merge, parse, read
 from ibmon.health.rules import RULE_BY_ID
 from ibmon.model import Mode
@@ -27,6 +27,12 @@ __all__ = ["CONF_D", "DEFAULT_FILE", "RULE_KEYS", "ConfigError", "Loaded", "conf
 
 DEFAULT_FILE = Path("/etc/ibmon/ibmon.toml")
 CONF_D = Path("/etc/ibmon/conf.d")
+_OBJECT = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_CONTROLLER_SHAPES: Mapping[str, re.Pattern[str]] = {
+    "topology": re.compile(r"label:[A-Za-z0-9./_-]+|file:/.+"),
+    "lease": re.compile(_OBJECT),
+    "ledger": re.compile(rf"configmap:{_OBJECT}"),
+}
 _TAINT_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -137,11 +143,30 @@ def _contradictions(config: Config) -> Iterator[str]:
             yield f"{key} is empty; leave it out to have its default"
     if config.action.scheduler == "command" and not config.command.path:
         yield 'action.scheduler is "command" and command.path is missing: name the executable'
+    yield from _controller_contradictions(config)
     if not _TAINT_KEY.fullmatch(config.kubernetes.taint_key):
         key = config.kubernetes.taint_key
         yield f'kubernetes.taint_key: "{key}" is no key of a taint; write it like example.org/name'
     if not config.devices.include:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
+
+
+def _controller_contradictions(config: Config) -> Iterator[str]:
+    controller = config.controller
+    if config.action.scheduler == "controller":
+        for key in ("url", "key_file"):
+            if not getattr(controller, key):
+                what = KEYS["controller"][key].help
+                yield f'action.scheduler is "controller" and controller.{key} is missing: {what}'
+    if controller.ca and not controller.url.startswith("https:"):
+        yield "controller.ca names certificates and controller.url is not https://; write https, or remove it"
+    if bool(controller.tls_cert) != bool(controller.tls_key):
+        missing = "tls_key" if controller.tls_cert else "tls_cert"
+        yield f"controller.{missing} is missing: a certificate and its key are given together"
+    for key, pattern in _CONTROLLER_SHAPES.items():
+        text = getattr(controller, key)
+        if text and not pattern.fullmatch(text):
+            yield f'controller.{key}: "{text}" is none of its forms; write {KEYS["controller"][key].example}'
 
 
 def _alertmanager_contradictions(config: Config) -> Iterator[str]:
@@ -198,7 +223,12 @@ def _host_doubts(config: Config) -> Iterator[str]:
         for n, target in enumerate(config.alertmanager)
         for name in ("basic_auth_file", "bearer_token_file", "ca", "client_cert", "client_key")
     }
+    controller = config.controller
     named = {
+        **{
+            f"controller.{name}": getattr(controller, name)
+            for name in ("key_file", "ca", "master_key_file", "tokens_file", "tls_cert", "tls_key")
+        },
         "exporter.tls_cert": exporter.tls_cert,
         "exporter.tls_key": exporter.tls_key,
         "exporter.client_ca": exporter.client_ca,
@@ -206,7 +236,7 @@ def _host_doubts(config: Config) -> Iterator[str]:
         **targets,
         **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
     }
-    secret = ("tls_key", "client_key", "basic_auth_file", "bearer_token_file", "secret_file")
+    secret = ("tls_key", "client_key", "basic_auth_file", "bearer_token_file", "secret_file", "key_file", "tokens_file")
     for key, name in named.items():
         if name:
             yield from _file_doubts(key, Path(name), secret=key.endswith(secret))

@@ -23,6 +23,7 @@ class Kind(Enum):
     MATCH = "port"  # of the inventory: also by GUID or PCI address
     PORTS = "port pattern"  # device/port only
     URL = "URL"
+    URL_IF_ANY = "URL, or empty"
     LISTEN = "address"
     CHOICE = "choice"
     CHOICES = "list of choices"
@@ -36,14 +37,13 @@ class Kind(Enum):
 class Key(NamedTuple):
     """One key. `example` is TOML as a person would write it; `above` bounds a number or duration from below.
 
-    `least` is inclusive, `above` exclusive; `later` are choices that other versions know and this one does not.
+    `least` is inclusive, `above` exclusive.
     """
 
     kind: Kind
     help: str
     example: str
     choices: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
     least: float | None = None
     above: float | None = None
 
@@ -127,11 +127,6 @@ def _rule_keys(rule: str) -> tuple[str, ...]:
 RULE_KEYS: Mapping[str, tuple[str, ...]] = {rule: _rule_keys(rule) for rule in RULES}
 """The keys that a rule has. What a rule has not is refused, so that no setting is silently without effect."""
 
-LATER_SECTIONS: Mapping[str, str] = {
-    "controller": "[controller]",
-}
-"""Sections of the file format that belong to features which this version does not have."""
-
 _LIMIT_HELP = "a number in the rule's unit; for error rules a bit error ratio"
 _RULE: Mapping[str, Key] = {
     "enabled": Key(Kind.FLAG, "whether the rule is judged at all", "true"),
@@ -170,6 +165,10 @@ SECTIONS: Mapping[str, str] = {
     "slurm": 'How Slurm\'s commands are called (scheduler = "slurm").',
     "kubernetes": 'How the node is marked in Kubernetes (scheduler = "kubernetes"): docs/kubernetes.md.',
     "command": 'The executable that speaks to any other scheduler (scheduler = "command"): docs/command-backend.md.',
+    "controller": (
+        'The fleet controller: where a node finds it (scheduler = "controller"), and how it is run '
+        "(`ibmon controller`): docs/controller.md."
+    ),
     "exporter": "Where metrics and the status page are served.",
     "state": "Where ibmon keeps what must outlive the process.",
     "alertmanager": (
@@ -231,8 +230,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             Kind.CHOICE,
             "who gives this node its jobs",
             '"slurm"',
-            choices=("none", "slurm", "kubernetes", "command"),
-            later=("controller",),
+            choices=("none", "slurm", "kubernetes", "command", "controller"),
         ),
         "stop_file": Key(
             Kind.FILE, "while this file exists ibmon writes nothing to the scheduler", '"/etc/ibmon/STOP"'
@@ -282,6 +280,34 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "command": {
         "path": Key(Kind.FILE, "the executable, by its absolute path", '"/etc/ibmon/pbs"'),
         "timeout": Key(Kind.DURATION, "how long one call may take", '"30s"', above=0),
+    },
+    "controller": {
+        "url": Key(Kind.URL_IF_ANY, "on a node: the controller's address", '"https://ibmon.example.org:19316"'),
+        "key_file": Key(Kind.FILE, "on a node: the file with this node's own key", '"/etc/ibmon/node.key"'),
+        "ca": Key(Kind.FILE, "on a node: whom to trust instead of the system's certificates", '"/etc/ibmon/ca.crt"'),
+        "listen": Key(Kind.LISTEN, "address and port of the controller", '"10.0.0.5:19316"'),
+        "master_key_file": Key(
+            Kind.FILE, "file with the key that all nodes' keys are made of", '"/etc/ibmon/master.key"'
+        ),
+        "tokens_file": Key(Kind.FILE, "file of `name role token` lines: who may look and act", '"/etc/ibmon/tokens"'),
+        "tls_cert": Key(Kind.FILE, "certificate (PEM) for HTTPS", '"/etc/ibmon/tls.crt"'),
+        "tls_key": Key(Kind.FILE, "its key", '"/etc/ibmon/tls.key"'),
+        "topology": Key(
+            Kind.NAME,
+            "which nodes hang on one leaf: `label:KEY` of Kubernetes, `file:/PATH`; empty: what the scheduler tells",
+            '"label:topology.kubernetes.io/rack"',
+        ),
+        "fabric_hold": Key(Kind.DURATION, "how long drains wait while many nodes show one fault at once", '"15m"'),
+        "quorum": Key(Kind.SHARE, "share of the nodes that must have reported before anything is drained", '"90%"'),
+        "drain_on": Key(Kind.TEXTS, "names of Prometheus alerts that may drain a node", '["NodeFabricBroken"]'),
+        "lease": Key(
+            Kind.NAME, "the Lease by which several controllers elect one, `NAMESPACE/NAME`", '"ibmon/controller"'
+        ),
+        "ledger": Key(
+            Kind.NAME,
+            "where stops, waves and windows are kept: `configmap:NAMESPACE/NAME`; empty: the state directory",
+            '"configmap:ibmon/controller"',
+        ),
     },
     "exporter": {
         "listen": Key(Kind.LISTEN, "address and port; no address: all of them", '"127.0.0.1:19315"'),

@@ -214,6 +214,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.MATCH: port_match,
     Kind.PORTS: ports,
     Kind.URL: url,
+    Kind.URL_IF_ANY: lambda value: value and url(value),
     Kind.LISTEN: listen,
     Kind.CHOICE: _text,
     Kind.CHOICES: _text,
@@ -242,8 +243,6 @@ def parse(key: Key, value: Any) -> Any:
 def _one(key: Key, value: Any) -> Any:
     found = _READERS[key.kind](value)
     if key.choices and found not in key.choices:
-        if found in key.later:
-            raise ValueError(f"{show(found)} is not available in this version; choose {_either(key.choices)}")
         close = difflib.get_close_matches(str(found), key.choices, n=1)
         hint = f"did you mean {show(close[0])}?" if close else f"choose {_either(key.choices)}"
         raise ValueError(f"{show(found)} is not known; {hint}")

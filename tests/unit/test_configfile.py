@@ -108,15 +108,33 @@ def test_a_written_share_reads_back_equal(value):
             'f.toml:2: action.auto_release: "yes" is neither true nor false; write true or false, without quotes',
         ),
         (
-            '[action]\nscheduler = "controller"\n',
+            '[action]\nscheduler = "pbs"\n',
             (
-                'f.toml:2: action.scheduler: "controller" is not available in this version; '
-                'choose "none", "slurm", "kubernetes" or "command"'
+                'f.toml:2: action.scheduler: "pbs" is not known; '
+                'choose "none", "slurm", "kubernetes", "command" or "controller"'
             ),
+        ),
+        (
+            '[action]\nscheduler = "controller"\n[controller]\nurl = "https://ibmon:19316"\n',
+            (
+                'action.scheduler is "controller" and controller.key_file is missing: '
+                "on a node: the file with this node's own key"
+            ),
+        ),
+        (
+            '[controller]\ntopology = "rack"\n',
+            'controller.topology: "rack" is none of its forms; write "label:topology.kubernetes.io/rack"',
+        ),
+        (
+            '[controller]\nledger = "configmap:controller"\n',
+            'controller.ledger: "configmap:controller" is none of its forms; write "configmap:ibmon/controller"',
+        ),
+        (
+            '[controller]\nca = "/etc/ca.crt"\nurl = "http://ibmon:19316"\n',
+            "controller.ca names certificates and controller.url is not https://; write https, or remove it",
         ),
         ('[devices]\ninclude = "mlx5_*"\n', 'f.toml:2: devices.include: "mlx5_*" is no list; write it like ["mlx5_*"]'),
         ("[action.limits]\nmin_nodes = 2.5\n", "f.toml:2: action.limits.min_nodes: 2.5 is no whole number"),
-        ("[controller]\n", "f.toml:1: [controller] is not available in this version; remove it"),
         ("[[alertmanager]]\n", 'f.toml:1: [[alertmanager]] has no url; write url = "http://alertmanager:9093"'),
         ('[port]\nmatch = "mlx5_0/1"\n', "f.toml:1: port is a list of tables; write [[port]] with two brackets"),
         ("action = 5\n", "f.toml:1: action is a table; write [action] on a line of its own and its keys below"),
