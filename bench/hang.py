@@ -124,7 +124,8 @@ def run(settings: Settings) -> Figure:
         seen = _watch(own, ends + 30.0 * settings.hang / 60)
         scraper.end()
         file.release()
-        began = next((at for process, at in file.held if process == own.pid), None)
+        # The daemon reads in processes of its own, whose numbers nobody tells.
+        began = next((at for process, at in file.held if process != other.pid), None)
     return _figure(settings, seen, scraper, began, ends)
 
 

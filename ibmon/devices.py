@@ -6,8 +6,9 @@ Turns listings, discoveries and readings into `PortFacts` for the judge and `Dev
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +41,7 @@ class Present:
     ports: dict[int, JudgedPort]
     first: bool
     watched: frozenset[int]  # columns that a verdict may rest on
+    modules: tuple[tuple[int, str], ...]  # columns of temperatures, with the module's label
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
     view: DeviceView | None = None  # rebuilt when anything above changed
@@ -47,6 +49,18 @@ class Present:
     def seen_state(self) -> Now | None:
         """When the state of its ports was last read."""
         return self.sample.read_at[Tier.STATE]
+
+    def answers(self, now: Now, longest_gap: float) -> bool:
+        """Whether it was read lately."""
+        seen = self.sample.read_at[Tier.STATE]
+        return not self.stalled and seen is not None and now.monotonic - seen.monotonic <= longest_gap
+
+
+class Company(NamedTuple):
+    """What a device is judged beside: how many devices answer at all, and whether any shows its verbs device."""
+
+    answering: int
+    verbs: bool
 
 
 @dataclass(slots=True)
@@ -111,7 +125,9 @@ class Devices:
         self._known.add(device.name)
         history = CounterHistory(layout)
         judged = _judged(device)
-        self.present[device.name] = Present(device, Sample.empty(layout), history, judged, first, _watched(device))
+        self.present[device.name] = Present(
+            device, Sample.empty(layout), history, judged, first, _watched(device), _modules(device)
+        )
         self.changes += 1
         return True
 
@@ -164,8 +180,20 @@ class Devices:
             for p in self.present.values()
         )
 
+    def company(self, now: Now, longest_gap: float) -> Company:
+        """What all devices have to do with the verdict on one; the same for each of them at one instant."""
+        present = self.present.values()
+        answering = sum(p.answers(now, longest_gap) for p in present)
+        return Company(answering, any(p.device.uverbs is not None for p in present))
+
     def facts(
-        self, desk: PortDesk, now: Now, boot: str, longest_gap: float, kernel_log: tuple[str, ...] = ()
+        self,
+        desk: PortDesk,
+        now: Now,
+        boot: str,
+        longest_gap: float,
+        company: Company,
+        kernel_log: tuple[str, ...] = (),
     ) -> PortFacts:
         """What the rules may know of a port now."""
         row = desk.expected
@@ -197,12 +225,13 @@ class Devices:
             # Where the device is there but this port of it is not, the port is what is missing.
             gone = listed and known is not None
             hangs = known is None and port.device in self.quarantined
-            device = DeviceFacts(siblings_answer=self._answers(self.present.values(), now, longest_gap))
+            device = DeviceFacts(siblings_answer=company.answering > 0)
             return base._replace(
                 listed=False if gone else listed, stalled=hangs, device=device if hangs else self._absent(row.slot)
             )
         sample, seen, number = known.sample, known.seen_state(), port.port
         state = sample.get(number, Level.ATTR, "state")
+        others = company.answering - known.answers(now, longest_gap)
         believed = seen is not None and now.monotonic - seen.monotonic <= longest_gap + 1e-6
         return base._replace(
             stalled=known.stalled,
@@ -220,29 +249,9 @@ class Devices:
             saturated=judged.saturated,
             unreadable=judged.unreadable,
             present=judged.present,
-            device=self._device_facts(known, now, longest_gap, kernel_log) if desk.carries else DeviceFacts(),
-        )
-
-    def _device_facts(self, known: Present, now: Now, longest_gap: float, kernel_log: tuple[str, ...]) -> DeviceFacts:
-        others = (p for p in self.present.values() if p is not known)  # asked until the first that tells
-        device = known.device
-        return DeviceFacts(
-            uverbs=device.uverbs,
-            verbs_known=device.uverbs is not None or any(p.device.uverbs is not None for p in self.present.values()),
-            pci=device.pci,
-            pci_speed=known.sample.get(0, Level.PCI, "current_link_speed"),
-            pci_width=known.sample.get(0, Level.PCI, "current_link_width"),
-            siblings_answer=self._answers(others, now, longest_gap),
-            temperatures=_temperatures(known.sample),
-            kernel_log=kernel_log,
-        )
-
-    @staticmethod
-    def _answers(devices: Iterable[Present], now: Now, longest_gap: float) -> bool:
-        """Whether any of these devices was read lately."""
-        return any(
-            not p.stalled and (seen := p.seen_state()) is not None and now.monotonic - seen.monotonic <= longest_gap
-            for p in devices
+            device=_device_facts(known, company._replace(answering=others), kernel_log)
+            if desk.carries
+            else DeviceFacts(),
         )
 
     def _absent(self, slot: str) -> DeviceFacts:
@@ -295,10 +304,29 @@ def _judged(device: Device) -> dict[int, JudgedPort]:
     return {port: JudgedPort(columns, frozenset(columns)) for port, columns in by_port.items()}
 
 
-def _temperatures(sample: Sample) -> dict[str, float]:
+def _device_facts(known: Present, others: Company, kernel_log: tuple[str, ...]) -> DeviceFacts:
+    """What is known of a device beside the `others`."""
+    device, sample = known.device, known.sample
+    return DeviceFacts(
+        uverbs=device.uverbs,
+        verbs_known=others.verbs,
+        pci=device.pci,
+        pci_speed=sample.get(0, Level.PCI, "current_link_speed"),
+        pci_width=sample.get(0, Level.PCI, "current_link_width"),
+        siblings_answer=others.answering > 0,
+        temperatures=_temperatures(known),
+        kernel_log=kernel_log,
+    )
+
+
+def _modules(device: Device) -> tuple[tuple[int, str], ...]:
+    columns = enumerate(device.layout.columns)
+    return tuple((i, column.name) for i, column in columns if column.level is Level.HWMON)
+
+
+def _temperatures(known: Present) -> dict[str, float]:
     """By label, the temperatures of the device's modules that could be read."""
-    columns = enumerate(sample.layout.columns)
-    found = ((column.name, sample.values[i]) for i, column in columns if column.level is Level.HWMON)
+    found = ((name, known.sample.values[i]) for i, name in known.modules)
     return {name: value / 1000 for name, value in found if value is not None}
 
 

@@ -15,7 +15,7 @@ import msgspec
 from ibmon import maintenance, people
 from ibmon.announce import Announcer, log
 from ibmon.config import Config
-from ibmon.devices import Devices
+from ibmon.devices import Company, Devices
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
@@ -189,11 +189,10 @@ class Engine:
     def _may_start(self, now: Now) -> bool:
         return now.monotonic - self.identity.booted >= self.config.action.boot_grace
 
-    def _evaluate(self, port: PortId, now: Now, facts: PortFacts | None = None) -> None:
+    def _evaluate(self, port: PortId, now: Now, facts: PortFacts) -> None:
         desk = self.judge.ports[port]
         if desk.running.checked is None and desk.episodes:
             desk.running.checked = self._goes_on(now)
-        facts = self._facts(desk, now) if facts is None else facts
         if self._explained:
             facts = facts._replace(explained=self._explained)
         self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
@@ -203,17 +202,22 @@ class Engine:
         saved = self._resumed
         return saved if saved is not None and now.monotonic - saved <= self.judge.longest_gap else None
 
-    def _facts(self, desk: PortDesk, now: Now) -> PortFacts:
+    def _company(self, now: Now) -> Company:
+        return self.devices.company(now, self.judge.longest_gap)
+
+    def _facts(self, desk: PortDesk, now: Now, company: Company) -> PortFacts:
         boot = self.identity.boot_id
         device = desk.expected.device
         address = device.pci.address if device and device.pci else None
         lines = self.intake.kernel.get(address, ()) if address else ()
-        return self.devices.facts(desk, now, boot, self.judge.longest_gap, kernel_log.kinds(lines, now, boot))
+        kinds = kernel_log.kinds(lines, now, boot)
+        return self.devices.facts(desk, now, boot, self.judge.longest_gap, company, kinds)
 
     def _evaluate_all(self, now: Now) -> None:
         """The node as a whole, then every port, with what the node's findings speak for."""
         self.devices.quarantined = self.sampler.quarantined
-        every = {p: self._facts(d, now) for p, d in self.judge.ports.items()}
+        company = self._company(now)
+        every = {p: self._facts(d, now, company) for p, d in self.judge.ports.items()}
         expected = {p: f for p, f in every.items() if self.judge.ports[p].expected.expected}
         if self.judge.node.checked is None and self.judge.node.episodes:
             self.judge.node.checked = self._goes_on(now)
@@ -250,8 +254,9 @@ class Engine:
         """Remember what was seen; a port that became expected, or better, changes the inventory."""
         if remember(self.judge, self._memory):
             self._take_inventory()
-            for port in self.judge.ports:
-                self._evaluate(port, now)
+            company = self._company(now)
+            for port, desk in self.judge.ports.items():
+                self._evaluate(port, now, self._facts(desk, now, company))
 
     # --------------------------------------------------------------------------------------- the tick
 
