@@ -107,7 +107,19 @@ class StoreError(Exception):
     """The store could not save or read; the text says what and why. Nothing that was not saved is released."""
 
 
-class Store(Protocol):
+class Records(Protocol):
+    """Where the record of a drain stands."""
+
+    def ownership(self) -> Ownership | None:
+        """The record of a drain that is ours or was asked for."""
+        ...
+
+    def record(self, owned: Ownership | None) -> None:
+        """Commit (or with None remove) the record of a drain; StoreError if it is not on disk now."""
+        ...
+
+
+class Store(Records, Protocol):
     """What must outlive the process."""
 
     def load(self) -> bytes | None:
@@ -116,14 +128,6 @@ class Store(Protocol):
 
     def save(self, state: bytes) -> None:
         """Commit the engine's state; StoreError if it is not on disk now."""
-        ...
-
-    def ownership(self) -> Ownership | None:
-        """The record of a drain that is ours or was asked for."""
-        ...
-
-    def record(self, owned: Ownership | None) -> None:
-        """Commit (or with None remove) the record of a drain; StoreError if it is not on disk now."""
         ...
 
     def add_event(self, at: float, level: str, event: str, fields: dict[str, Any]) -> None:

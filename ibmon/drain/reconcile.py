@@ -16,7 +16,7 @@ from ibmon.config import LimitsConfig
 from ibmon.drain import policy
 from ibmon.messages import EffectDone
 from ibmon.model import BlockCode, Intent, Mode, NodeFitness, NodeView, Now, Ownership
-from ibmon.ports import Scheduler, SchedulerError, Store, StoreError, Teller
+from ibmon.ports import Records, Scheduler, SchedulerError, StoreError, Teller
 
 _Outcome = Literal["done", "gone", "blocked", "failed"]
 
@@ -51,7 +51,7 @@ def stop_file_present(path: str) -> bool:
     return True
 
 
-def drain(intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+def drain(intent: Intent, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> EffectDone:
     """Drain this node as `intent` says, unless something forbids it or the drain stands already.
 
     Done means: read back at the scheduler, and still within the limits when counted again. The outcome carries the
@@ -64,7 +64,7 @@ def drain(intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now:
     return _Drain(intent, scheduler, store, gates, now).run()
 
 
-def release(owned: Ownership, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+def release(owned: Ownership, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> EffectDone:
     """Give this node back if its drain is ours exactly as the stored record says and Slurm's state allows it.
 
     `gone` means that our drain does not stand any more, whoever took it away; the record is removed then. A drain
@@ -85,7 +85,7 @@ def publish(teller: Teller, fitness: NodeFitness, why: str, gates: Gates) -> boo
     return True
 
 
-def reclaim(scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> EffectDone:
+def reclaim(scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> EffectDone:
     """Give this node back by a person's word, where a drain stands that has the form of ours and no record.
 
     Mode, stop and the node's state are asked as for every release; only the record is not.
@@ -98,7 +98,7 @@ class _Call:
 
     effect: Literal["drain", "release"]
 
-    def __init__(self, scheduler: Scheduler, store: Store, gates: Gates, effect_id: str) -> None:
+    def __init__(self, scheduler: Scheduler, store: Records, gates: Gates, effect_id: str) -> None:
         self._scheduler = scheduler
         self._store = store
         self._gates = gates
@@ -142,7 +142,7 @@ class _Call:
 class _Drain(_Call):
     effect = "drain"
 
-    def __init__(self, intent: Intent, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> None:
+    def __init__(self, intent: Intent, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> None:
         super().__init__(scheduler, store, gates, intent.id)
         self._intent = intent
         self._now = now
@@ -249,7 +249,7 @@ class _Drain(_Call):
 class _Release(_Call):
     effect = "release"
 
-    def __init__(self, owned: Ownership, scheduler: Scheduler, store: Store, gates: Gates, now: Now) -> None:
+    def __init__(self, owned: Ownership, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> None:
         super().__init__(scheduler, store, gates, owned.id)
         self._owned = owned
         self._now = now

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ibmon.controller import daemon
+
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 DROP_INS = sorted(path.name for path in (SYSTEMD / "drop-ins").glob("*.conf"))
 MOST_EXPOSED = 2.0
+CONTROLLER = "ibmon-controller.service"
 
 
 @pytest.fixture
@@ -35,13 +38,13 @@ def analyze():
 def unit(tmp_path):
     """A copy of the unit whose command exists, with the drop-ins that are named."""
 
-    def copy(*drop_ins):
-        text = (SYSTEMD / "ibmon.service").read_text()
-        target = tmp_path / "ibmon.service"
+    def copy(*drop_ins, name="ibmon.service"):
+        text = (SYSTEMD / name).read_text()
+        target = tmp_path / name
         target.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", text, flags=re.MULTILINE))
         (tmp_path / "ibmon.service.d").mkdir(exist_ok=True)
-        for name in drop_ins:
-            shutil.copy(SYSTEMD / "drop-ins" / name, tmp_path / "ibmon.service.d")
+        for drop_in in drop_ins:
+            shutil.copy(SYSTEMD / "drop-ins" / drop_in, tmp_path / "ibmon.service.d")
         return target
 
     return copy
@@ -65,6 +68,20 @@ def test_the_unit_is_hardly_exposed(analyze, unit, drop_ins):
     level = re.search(r"Overall exposure level for ibmon\.service: ([\d.]+)", done.stdout)
     assert level, done.stderr
     assert float(level[1]) <= MOST_EXPOSED
+
+
+def test_the_controllers_unit_is_as_sound(analyze, unit):
+    target = str(unit(name=CONTROLLER))
+    verified = analyze("verify", "--man=no", target)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    done = analyze("security", "--offline=true", "--no-pager", target)
+    level = re.search(r"Overall exposure level for ibmon-controller\.service: ([\d.]+)", done.stdout)
+    assert level, done.stderr
+    assert float(level[1]) <= MOST_EXPOSED
+
+
+def test_the_controller_keeps_its_state_where_its_unit_makes_room():
+    assert dict(settings(CONTROLLER))["StateDirectory"] == Path(daemon.DIRECTORY).name
 
 
 def settings(name):
