@@ -41,9 +41,7 @@ class Conditions:
         clock: for when the next heartbeat is due.
     """
 
-    def __init__(
-        self, teller: Callable[[str], Teller], gates: Callable[[str], reconcile.Gates], clock: Clock
-    ) -> None:
+    def __init__(self, teller: Callable[[str], Teller], gates: Callable[[str], reconcile.Gates], clock: Clock) -> None:
         self._teller = teller
         self._gates = gates
         self._clock = clock
@@ -116,7 +114,7 @@ class Conditions:
             word = self._words.get(node)
         if word is None:
             return 0.0
-        pause = 0.0
+        pause, again = 0.0, HEARTBEAT * spread(f"{node}{self._turns.get(node, 0)}", 0.2)
         try:
             if node not in self._tellers:
                 self._tellers[node] = self._teller(node)
@@ -124,10 +122,11 @@ class Conditions:
         except SchedulerError as error:
             log.warning("%s", logs.line("condition", {"node": node, "written": False, "detail": str(error)}))
             pause = self._backoff.next()
+            if not error.forbidden:
+                again = 0.0
         else:
             self._backoff.reset()
         with self._lock:
             if node in self._words:
-                turn = self._turns.get(node, 0)
-                self._plan(node, self._clock.now().monotonic + HEARTBEAT * spread(f"{node}{turn}", 0.2))
+                self._plan(node, self._clock.now().monotonic + again)
         return pause

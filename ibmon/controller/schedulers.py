@@ -99,9 +99,7 @@ def configured(config: Config, reported: Callable[[], Iterable[str]]) -> FleetSc
         cluster = Kubernetes(config.kubernetes)
         label = config.controller.topology.removeprefix(LABEL)
         by_label: Topology = lambda _: cluster.read_topology(label)  # noqa: E731
-        return WholeScheduler(
-            cluster.read_fleet, cluster.for_node, given or (by_label if label else lambda _: {})
-        )
+        return WholeScheduler(cluster.read_fleet, cluster.for_node, given or (by_label if label else lambda _: {}))
     if kind == "command":
         return _by_command(config, reported, given or (lambda _: {}))
     if kind == "controller":
