@@ -1,4 +1,4 @@
-"""The controller's scheduler thread: one bulk read a half minute, each job through reconcile, no job without outcome."""
+"""The controller's scheduler thread: one bulk read a half minute, each job through reconcile, an outcome for each."""
 
 import queue
 
