@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Half of the tests' time is waiting, so more of them at once than the two cores of a small machine.
+WORKERS ?= 3
 
 .PHONY: demo test test-all e2e bench lint dist clean help
 
@@ -20,10 +22,10 @@ demo: $(STAMP)  ## run the daemon on a simulated node: a port fails, the node is
 	$(BIN)/ibmon demo
 
 test: $(STAMP)  ## unit tests and field cases on one interpreter
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 test-all: ## the same on each of Python 3.10 to 3.13 that is present
-	tests/all-pythons.sh
+	tests/all-pythons.sh -n $(WORKERS)
 
 e2e: $(STAMP)  ## real kernel in a virtual machine, real Slurm, real Prometheus (Linux, root)
 	tests/e2e/run.sh

@@ -250,6 +250,7 @@ class Daemon:
 
     def loop(self) -> None:
         """Turn until `stop`. One turn: take what came, ask for what is due, judge and act, publish."""
+        host.trim_memory()
         self._notifier.send("READY=1", f"STATUS=serving {self.server.url}metrics")
         while not self._stopping:
             self._turn(self._take())
