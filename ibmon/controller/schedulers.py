@@ -94,9 +94,9 @@ def configured(config: Config, reported: Callable[[], Iterable[str]]) -> FleetSc
             given or (lambda _: whole.read_topology()),
         )
     if kind == "kubernetes":
-        from ibmon.drain.kubernetes import Kubernetes
+        from ibmon.drain.kube_fleet import KubernetesFleet
 
-        cluster = Kubernetes(config.kubernetes)
+        cluster = KubernetesFleet(config.kubernetes)
         label = config.controller.topology.removeprefix(LABEL)
         by_label: Topology = lambda _: cluster.read_topology(label)  # noqa: E731
         return WholeScheduler(cluster.read_fleet, cluster.for_node, given or (by_label if label else lambda _: {}))

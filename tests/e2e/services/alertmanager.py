@@ -15,7 +15,7 @@ import urllib.request
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from . import debian
 from .processes import LOOPBACK, Process, free_ports, stop_all, wait_for
@@ -38,7 +38,12 @@ _CONFIGURATION = f"""\
 global: {{{{resolve_timeout: {RESOLVE_TIMEOUT:g}s}}}}
 route:
   {{{{receiver: people, group_by: [node, device], group_wait: 0s, group_interval: {{group}}s, repeat_interval: 1h}}}}
-receivers: [{{{{name: people, webhook_configs: [{{{{url: "{{people}}", send_resolved: true}}}}]}}}}]
+receivers:
+- name: people
+  webhook_configs:
+  - url: "{{people}}"
+    send_resolved: true
+    {{access}}
 """
 
 
@@ -47,6 +52,13 @@ class Notice(NamedTuple):
 
     at: float
     alerts: tuple[tuple[Mapping[str, str], str], ...]
+
+
+class Hearer(Protocol):
+    """Whom Alertmanagers notify: where, and with which bearer token (empty: none)."""
+
+    url: str
+    credentials: str
 
 
 @final
@@ -70,6 +82,7 @@ class People:
 
         self._server = HTTPServer((LOOPBACK, 0), Handler)
         self.url = f"http://{LOOPBACK}:{self._server.server_port}/"
+        self.credentials = ""
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
     def __enter__(self) -> People:
@@ -94,7 +107,7 @@ class People:
 class Alertmanagers:
     """`count` Alertmanagers that know each other and notify `people`; a context manager."""
 
-    def __init__(self, people: People, count: int = 1) -> None:
+    def __init__(self, people: Hearer, count: int = 1) -> None:
         self._root = debian.unpacked(PACKAGE)
         self._people = people
         self._directory = Path(tempfile.mkdtemp(prefix="ibmon-alertmanager."))
@@ -120,7 +133,9 @@ class Alertmanagers:
         configuration = self._directory / "alertmanager.yml"
         # In a cluster longer than a member waits: else it tells what the one before it has corrected meanwhile.
         group = 1 if len(self.urls) == 1 else 2 * PEER_TIMEOUT
-        configuration.write_text(_CONFIGURATION.format(people=self._people.url, group=f"{group:g}"))
+        token = self._people.credentials
+        access = f"http_config: {{authorization: {{credentials: {token}}}}}" if token else ""
+        configuration.write_text(_CONFIGURATION.format(people=self._people.url, access=access, group=f"{group:g}"))
         members = [f"{LOOPBACK}:{port}" for port in self._ports[len(self.urls) :]]
         for number, (url, member) in enumerate(zip(self.urls, members, strict=True)):
             server = Process(
@@ -161,6 +176,23 @@ class Alertmanagers:
         return {
             (alert["labels"]["alertname"], alert["labels"]["severity"]): alert for alert in self._get(number, "alerts")
         }
+
+    def fire(self, seconds: float, **labels: str) -> None:
+        """Tells the first one that an alert with these labels holds for so many seconds; 0: that it is over now."""
+        now = datetime.now(timezone.utc)
+        began = now - timedelta(seconds=1)
+        alert = {
+            "labels": labels,
+            "startsAt": began.isoformat(),
+            "endsAt": (now + timedelta(seconds=seconds)).isoformat(),
+        }
+        request = urllib.request.Request(
+            f"{self.urls[0]}/api/v2/alerts",
+            data=json.dumps([alert]).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10):
+            pass
 
     def silence(self, seconds: float, **labels: str) -> None:
         """Silences alerts with these labels at the first one."""

@@ -1,0 +1,485 @@
+"""The running fleet controller: puts the logic, the server, the scheduler's thread and the ledger together.
+
+The logic is touched on the server's thread alone. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ibmon import __version__
+from ibmon.alert.signature import SecretError
+from ibmon.configfile import ConfigError, Loaded
+from ibmon.controller import page, schedulers
+from ibmon.controller.api import Site, views_are_open
+from ibmon.controller.auth import MasterKeys
+from ibmon.controller.brain import World
+from ibmon.controller.conditions import Conditions
+from ibmon.controller.fleet import FleetDesk
+from ibmon.controller.keeping import Keeper, LedgerPlace
+from ibmon.controller.ledger import Ledger, LedgerError
+from ibmon.controller.metrics import FleetMetrics
+from ibmon.controller.schedulers import FleetScheduler
+from ibmon.controller.server import FleetServer
+from ibmon.controller.tokens import TokenError, TokenFile
+from ibmon.controller.values import (
+    AlertSeen,
+    Ask,
+    Counts,
+    DrainJob,
+    Fleet,
+    FleetSettings,
+    FleetView,
+    NodeRow,
+    Outcome,
+    Refused,
+    Told,
+)
+from ibmon.controller.worker import LOOK_SECONDS, News, Permits, Unread, Worker
+from ibmon.drain import reconcile
+from ibmon.exporter.errors import ExporterError
+from ibmon.messages import EffectDone
+from ibmon.model import BlockCode, Mode, Now
+from ibmon.ports import StoreError
+from ibmon.report import Reply, Report
+from ibmon.runtime import host, logs
+from ibmon.runtime.housekeeping import Chore, Housekeeping
+from ibmon.runtime.notify import Notifier
+from ibmon.statedir import StateLock
+from ibmon.store import Store
+
+if TYPE_CHECKING:
+    from ibmon.controller.lease import Leader
+
+log = logging.getLogger(__name__)
+
+DIRECTORY: Final = "/var/lib/ibmon-controller"
+"""Where the ledger and the audit log lie, unless the configuration names another directory than the nodes' one."""
+
+GATHER: Final = 0.05
+"""Seconds for which reports are gathered until what they change is acted on."""
+BEAT: Final = 5.0
+"""Seconds between two looks at whether everything still turns."""
+EXIT_USAGE: Final = 2
+
+
+def settings_of(loaded: Loaded) -> FleetSettings:
+    """What the fleet's logic needs of the configuration."""
+    config = loaded.config
+    return FleetSettings(
+        mode=config.action.mode,
+        limits=config.action.limits,
+        quorum=config.controller.quorum,
+        fabric_hold=config.controller.fabric_hold,
+        drain_on=config.controller.drain_on,
+    )
+
+
+class Controller:
+    """One controller. `start` may raise ExporterError or ConfigError; `loop` returns after `stop`.
+
+    Args:
+        loaded: the configuration and where it came from.
+        scheduler: what is asked and written to instead of the configured one.
+        look_seconds: between two reads of the whole scheduler.
+    """
+
+    def __init__(
+        self, loaded: Loaded, *, scheduler: FleetScheduler | None = None, look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._config = config = loaded.config
+        self._settings = settings_of(loaded)
+        self._clock = host.HostClock()
+        self._given_scheduler = scheduler
+        self._look_seconds = look_seconds
+        self._stopping = threading.Event()
+        self._reload = threading.Event()
+        self._woken = threading.Event()
+        self._notifier = Notifier()
+        self._planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsaved = ""
+        self._stop_file = reconcile.stop_file_present(config.action.stop_file)
+        self._conditions: Conditions | None = None
+        self._worker: Worker | None = None
+        self._term = 0
+        self._leading = False
+        self.metrics = FleetMetrics()
+
+    # ------------------------------------------------------------------------------------- start and stop
+
+    def start(self) -> None:
+        """Open everything; the address last, so that nobody reports to what cannot answer."""
+        config = self._config
+        keys, tokens = self._secrets()
+        directory = self._directory()
+        self._lock = StateLock(directory)
+        try:
+            if not self._lock.acquire():
+                raise ConfigError([f"another controller runs on {directory} (process {self._lock.holder()}); stop it first"])
+        except StoreError as error:
+            raise ConfigError([str(error)]) from None
+        store = Store(directory, node="controller")
+        self._keeper = Keeper(store, self._ledger_place(store))
+        self._leader = self._election()
+        self.desk = FleetDesk(self._settings, Ledger(), self._clock.now(), leader=False)
+        world = World(
+            desk=_Front(self),
+            now=self._clock.now,
+            keys=keys,
+            tokens=tokens,
+            metrics=self.metrics,
+            leader=self.leads,
+            save=self._save,
+            audit=self._keeper.audit,
+            pages=page.load().get,
+            open_views=views_are_open(config.controller),
+            touched=self._touched,
+        )
+        self.server = FleetServer(config.controller, Site(world))
+        scheduler = self._given_scheduler or schedulers.configured(config, self._names)
+        self.server.start()
+        if scheduler is not None:
+            self._start_scheduler(scheduler)
+        if self._leader is None:
+            self.server.call(lambda: self._lead(self._clock.now())).result()
+        else:
+            self._leader.start()
+        self._housekeeping = Housekeeping(lambda chore: self._chore(chore))
+        log.info(
+            logs.line(
+                "start",
+                {"version": __version__, "mode": config.action.mode.value, "scheduler": config.action.scheduler,
+                 "reports": self.server.url + "/v1/report"},
+            )
+        )  # fmt: skip
+
+    def _secrets(self) -> tuple[MasterKeys, TokenFile | None]:
+        """The keys of the nodes and the tokens of people; ConfigError where a file is missing or wrong."""
+        config = self._config.controller
+        if not config.master_key_file:
+            raise ConfigError(["controller.master_key_file is missing: without it no report can be checked"])
+        try:
+            keys = MasterKeys(config.master_key_file)
+            tokens = TokenFile(config.tokens_file) if config.tokens_file else None
+        except (SecretError, TokenError) as error:
+            raise ConfigError([str(error)]) from None
+        return keys, tokens
+
+    def _directory(self) -> Path:
+        named = self._config.state.directory
+        directory = Path(DIRECTORY if named == type(self._config.state)().directory else named)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError([f"state.directory: {directory}: {error.strerror}"]) from None
+        return directory
+
+    def _ledger_place(self, store: Store) -> LedgerPlace:
+        where = self._config.controller.ledger
+        if not where:
+            return store
+        from ibmon.controller.configmap import ConfigMapLedger
+        from ibmon.drain.kube_client import KubeClient
+
+        namespace, _, name = where.removeprefix("configmap:").partition("/")
+        return ConfigMapLedger(KubeClient.configured(self._config.kubernetes, os.environ), namespace, name)
+
+    def _election(self) -> Leader | None:
+        """This process in the election by a Lease; None where it is the only one."""
+        lease = self._config.controller.lease
+        if not lease:
+            return None
+        from ibmon.controller import lease as election
+        from ibmon.drain.kube_client import KubeClient
+
+        namespace, _, name = lease.partition("/")
+        kubernetes = msgspec.structs.replace(self._config.kubernetes, timeout=election.CALL_TIMEOUT)
+        client = KubeClient.configured(kubernetes, os.environ)
+        return election.Leader(election.LeaseLock(client, namespace, name), election.new_identity())
+
+    def _start_scheduler(self, scheduler: FleetScheduler) -> None:
+        permits = Permits(mode=self._mode_now, stop=self._stopped_now, limits=self._settings.limits)
+        self._worker = Worker(self._news, scheduler, permits, self._clock, look_seconds=self._look_seconds)
+        self._worker.start()
+        if self._config.action.scheduler == "kubernetes" and self._config.kubernetes.condition:
+            from ibmon.drain.kube_fleet import KubernetesFleet
+
+            self._conditions = Conditions(
+                KubernetesFleet(self._config.kubernetes).for_node,  # a client of its own: writes do not wait for these
+                lambda node: reconcile.Gates(
+                    mode=lambda: self._mode_now(node), stop=self._stopped_now, limits=self._settings.limits
+                ),
+                self._clock,
+            )
+            self._conditions.start()
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe from any thread and from a signal handler."""
+        self._stopping.set()
+        self._woken.set()
+
+    def ask_reload(self) -> None:
+        """Ask for certificates to be read anew."""
+        self._reload.set()
+        self._woken.set()
+
+    def loop(self) -> None:
+        """Until `stop`: see that the server's thread turns, tell systemd so, look for the stop file."""
+        self._notifier.send("READY=1", f"STATUS=serving {self.server.url}")
+        while not self._stopping.is_set():
+            self._woken.wait(BEAT)
+            self._woken.clear()
+            if self._reload.is_set():
+                self._reload.clear()
+                self._reread()
+            present = reconcile.stop_file_present(self._config.action.stop_file)
+            try:
+                self.server.call(lambda present=present: self._beat(present)).result(BEAT)
+            except TimeoutError:
+                continue  # no watchdog: systemd starts another one if this goes on
+            self._notifier.send("WATCHDOG=1")
+
+    def close(self) -> None:
+        """Give everything back; what is out at the scheduler is waited for, at most some seconds."""
+        self._notifier.send("STOPPING=1")
+        if self._leader is not None:
+            self._leader.close(5.0)
+        if self._worker is not None:
+            self._worker.close(5.0)
+        if self._conditions is not None:
+            self._conditions.close(1.0)
+        self.server.close()
+        self._housekeeping.close()
+        self._keeper.close()
+        self._lock.release()
+        self._notifier.close()
+        log.info(logs.line("stop", {}))
+
+    # ------------------------------------------------------------------------------- asked from any thread
+
+    def leads(self) -> bool:
+        """Whether this instance decides."""
+        return self._leading and (self._leader is None or self._leader.is_leader())
+
+    def _mode_now(self, node: str) -> Mode:
+        return self.desk.mode_of(node) if self.leads() else Mode.OBSERVE
+
+    def _stopped_now(self) -> bool:
+        return self.desk.stopped or reconcile.stop_file_present(self._config.action.stop_file)
+
+    def _names(self) -> Sequence[str]:
+        return self.desk.names()
+
+    def _news(self, news: News) -> None:
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            self.server.call(lambda: self._take(news))
+
+    def _chore(self, chore: Chore) -> None:
+        if chore == "reread":
+            self.ask_reload()
+        elif chore == "summary":
+            log.info(logs.line("summary", host.own_usage()))
+        else:
+            self._keeper.tidy(whole=chore == "compact")
+
+    def _reread(self) -> None:
+        try:
+            self.server.reload()
+        except ExporterError as error:
+            log.error("%s; what was in force stays so", error)
+
+    # ------------------------------------------------------------------------------- on the server's thread
+
+    def _beat(self, present: bool) -> None:  # noqa: FBT001
+        now = self._clock.now()
+        self.desk.stop_file(present, now)
+        if self._leader is not None:
+            term = self._leader.term
+            if self._leader.is_leader() and term != self._term:
+                self._term = term
+                self._lead(now)
+            elif self._leading and not self._leader.is_leader():
+                self._leading = False
+                self.desk.lead(False, now)
+                if self._conditions is not None:
+                    self._conditions.forget()
+        self._touched()
+
+    def _lead(self, now: Now) -> None:
+        """Begin to decide: with the ledger as it lies there now, and knowing nothing else from before."""
+        try:
+            data = self._keeper.load()
+        except StoreError as error:
+            log.error("%s: nothing is decided before it can be read", error)
+            self._term = 0  # tried again at the next beat
+            return
+        self.desk = FleetDesk(self._settings, self._ledger_of(data, now), now, leader=True)
+        self._leading = True
+
+    def _ledger_of(self, data: bytes | None, now: Now) -> Ledger:
+        if data is None:
+            return Ledger()
+        try:
+            return Ledger.read(data)
+        except LedgerError as error:
+            kept = self._keeper.set_aside(data, now.wall)
+            log.error("%s; it is kept as %s, and drains that rest on it wait for a person", error, kept)
+            return Ledger()
+
+    def reported(self, report: Report, now: Now) -> Reply | Refused:
+        """A report whose signature is right."""
+        reply = self.desk.report(report, now)
+        if self._conditions is not None and isinstance(reply, Reply):
+            owned = report.owned
+            self._conditions.show(report.node, report.fitness, owned.reason if owned else report.why)
+        return reply
+
+    def _take(self, news: News) -> None:
+        now = self._clock.now()
+        if isinstance(news, FleetView):
+            self.desk.scheduler(news, now)
+        elif isinstance(news, Unread):
+            self.metrics.scheduler_error(news.code.value)
+            self.desk.scheduler_failed(news.code, news.detail, now)
+        else:
+            if news.done.code is not None and news.done.outcome == "failed":
+                self.metrics.scheduler_error(news.done.code.value)
+            self.desk.done(news, now)
+        self._touched()
+
+    def _touched(self) -> None:
+        """Something may be to do: soon, together with what else comes meanwhile."""
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_later(GATHER, self._turn)
+
+    def _turn(self) -> None:
+        """Write down what happened, save what must be, then let the next job go out."""
+        self._planned = False
+        now = self._clock.now()
+        self._write_down(now)
+        if self.desk.changed:
+            self._save().add_done_callback(lambda _: self._after_saving())
+        else:
+            self._let_out(now)
+
+    def _after_saving(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.server.call(lambda: self._let_out(self._clock.now()))
+
+    def _write_down(self, now: Now) -> None:
+        notes = self.desk.notes()
+        for note in notes:
+            if note.event == "fabric-event":
+                self.metrics.fabric_event(str(note.fields.get("rule", "")))
+        self._keeper.note(notes, now.wall)
+
+    def _let_out(self, now: Now) -> None:
+        job = self.desk.next_job(now) if self._worker is not None and self.leads() else None
+        if job is not None and self._worker is not None:
+            if isinstance(job, DrainJob) and self._unsaved:
+                refused = EffectDone("drain", job.intent.id, "failed", BlockCode.SCHEDULER_UNREACHABLE, self._unsaved)
+                self.desk.done(Outcome(job.node, refused), now)
+            else:
+                self._worker.submit(job)
+        self._write_down(now)
+        self._plan(now)
+
+    def _plan(self, now: Now) -> None:
+        """Turn again when something changes by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.desk.next_due()
+        self._timer = None
+        if due < math.inf:
+            delay = max(GATHER, due - now.monotonic)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._touched)
+
+    def _save(self) -> Future[None]:
+        """Begin to save what the desk holds now."""
+        desk = self.desk
+        saving = self._keeper.save(desk.ledger_bytes())
+
+        def told(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                if self._unsaved:
+                    log.info(logs.line("saving-again", {}))
+                self._unsaved = ""
+                with contextlib.suppress(RuntimeError):
+                    self.server.call(desk.saved)
+            elif str(error) != self._unsaved:
+                self._unsaved = str(error)
+                log.error("%s: nothing new is drained until the ledger can be saved", error)
+
+        saving.add_done_callback(told)
+        return saving
+
+
+class _Front:
+    """The desk in force as the server sees it: another one when this instance begins to lead."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def report(self, report: Report, now: Now) -> Reply | Refused:
+        return self._controller.reported(report, now)
+
+    def alert(self, seen: AlertSeen, now: Now) -> object:
+        return self._controller.desk.alert(seen, now)
+
+    def ask(self, ask: Ask, now: Now) -> Told:
+        return self._controller.desk.ask(ask, now)
+
+    def fleet(self, now: Now) -> Fleet:
+        return self._controller.desk.fleet(now)
+
+    def counts(self, now: Now) -> Counts:
+        return self._controller.desk.counts(now)
+
+    def nodes(self, now: Now) -> Sequence[NodeRow]:
+        return self._controller.desk.nodes(now)
+
+    def node(self, name: str, now: Now) -> Mapping[str, Any] | None:
+        return self._controller.desk.node(name, now)
+
+
+def run(loaded: Loaded) -> int:
+    """Run the controller until SIGTERM or SIGINT; the exit code."""
+    logs.setup()
+    controller = Controller(loaded)
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        controller.stop()
+
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        controller.ask_reload()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, reload)
+    try:
+        controller.start()
+    except (ExporterError, ConfigError) as error:
+        sys.stderr.write(f"ibmon: {error}\n")
+        return EXIT_USAGE
+    try:
+        controller.loop()
+    finally:
+        controller.close()
+    return 0

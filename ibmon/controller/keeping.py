@@ -1,0 +1,93 @@
+"""What the controller puts on disk: its ledger, and the audit log. A thread of its own does it, one write at a time.
+
+It knows nothing of what the ledger says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timezone
+from typing import Any, Final, Protocol
+
+from ibmon.controller.values import Note
+from ibmon.ports import StoreError
+from ibmon.runtime import logs
+from ibmon.store import Store
+
+log = logging.getLogger(__name__)
+_LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class LedgerPlace(Protocol):
+    """Where the ledger lies. Both raise StoreError."""
+
+    def load(self) -> bytes | None:
+        """The document, None where there is none."""
+        ...
+
+    def save(self, state: bytes, /) -> None:
+        """Replace the document; it is safe when this returns."""
+        ...
+
+
+class Keeper:
+    """Saves the ledger and writes the audit log.
+
+    Args:
+        store: the file of the audit log; of the ledger too unless it lies elsewhere.
+        ledger: where the ledger lies.
+    """
+
+    def __init__(self, store: Store, ledger: LedgerPlace) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ibmon-ledger")
+
+    def load(self) -> bytes | None:
+        """The ledger as saved last; StoreError where it cannot be read. Waits for it."""
+        return self._thread.submit(self._ledger.load).result()
+
+    def save(self, data: bytes) -> Future[None]:
+        """Begin to save the ledger; the future ends with StoreError where that fails."""
+        return self._thread.submit(self._ledger.save, data)
+
+    def set_aside(self, data: bytes, wall: float) -> str:
+        """Keep a ledger that cannot be used beside the new one; where it lies, or why it could not be kept."""
+        day = datetime.fromtimestamp(wall, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        path = self._store.path.with_name(f"ledger.aside-{day}")
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        return str(path)
+
+    def note(self, notes: Iterable[Note], wall: float) -> None:
+        """Log these lines, and add them to the audit log."""
+        for note in notes:
+            log.log(_LEVELS[note.level], "%s", logs.line(note.event, note.fields))
+            self._thread.submit(self._store.add_event, wall, note.level, note.event, note.fields)
+
+    def audit(self, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The newest lines of the audit log, newest first; StoreError where they cannot be read."""
+        rows = self._store.events(limit)
+        return [{"at": row.at, "level": row.level, "event": row.event, **row.fields} for row in reversed(rows)]
+
+    def tidy(self, *, whole: bool) -> None:
+        """Bound the audit log; `whole`: give its space back too."""
+        self._thread.submit(self._tidy, whole)
+
+    def _tidy(self, whole: bool) -> None:  # noqa: FBT001
+        try:
+            if whole:
+                self._store.compact()
+            else:
+                self._store.prune()
+        except StoreError as error:
+            log.error("%s", error)
+
+    def close(self) -> None:
+        """Finish what was begun, and close the file."""
+        self._thread.shutdown(wait=True)
+        self._store.close()
