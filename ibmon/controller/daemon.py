@@ -9,40 +9,34 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from ibmon import __version__
-from ibmon.alert.signature import SecretError
 from ibmon.configfile import ConfigError, Loaded
-from ibmon.controller import page, schedulers
+from ibmon.controller import assembly, page, schedulers
 from ibmon.controller.api import Site, views_are_open
-from ibmon.controller.auth import MasterKeys
 from ibmon.controller.brain import World
 from ibmon.controller.conditions import Conditions
 from ibmon.controller.fleet import FleetDesk
-from ibmon.controller.keeping import Keeper, LedgerPlace
+from ibmon.controller.keeping import Keeper
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
 from ibmon.controller.schedulers import FleetScheduler
 from ibmon.controller.server import FleetServer
-from ibmon.controller.tokens import TokenError, TokenFile
 from ibmon.controller.values import (
     AlertSeen,
     Ask,
     Counts,
     DrainJob,
     Fleet,
-    FleetSettings,
     FleetView,
     NodeRow,
     Outcome,
@@ -62,31 +56,13 @@ from ibmon.runtime.notify import Notifier
 from ibmon.statedir import StateLock
 from ibmon.store import Store
 
-if TYPE_CHECKING:
-    from ibmon.controller.lease import Leader
-
 log = logging.getLogger(__name__)
-
-DIRECTORY: Final = "/var/lib/ibmon-controller"
-"""Where the ledger and the audit log lie, unless the configuration names another directory than the nodes' one."""
 
 GATHER: Final = 0.05
 """Seconds for which reports are gathered until what they change is acted on."""
 BEAT: Final = 5.0
 """Seconds between two looks at whether everything still turns."""
 EXIT_USAGE: Final = 2
-
-
-def settings_of(loaded: Loaded) -> FleetSettings:
-    """What the fleet's logic needs of the configuration."""
-    config = loaded.config
-    return FleetSettings(
-        mode=config.action.mode,
-        limits=config.action.limits,
-        quorum=config.controller.quorum,
-        fabric_hold=config.controller.fabric_hold,
-        drain_on=config.controller.drain_on,
-    )
 
 
 class Controller:
@@ -102,7 +78,7 @@ class Controller:
         self, loaded: Loaded, *, scheduler: FleetScheduler | None = None, look_seconds: float = LOOK_SECONDS
     ) -> None:
         self._config = config = loaded.config
-        self._settings = settings_of(loaded)
+        self._settings = assembly.settings(config)
         self._clock = host.HostClock()
         self._given_scheduler = scheduler
         self._look_seconds = look_seconds
@@ -114,6 +90,7 @@ class Controller:
         self._timer: asyncio.TimerHandle | None = None
         self._unsaved = ""
         self._stop_file = reconcile.stop_file_present(config.action.stop_file)
+        self._reporters: tuple[str, ...] = ()  # one of them
         self._conditions: Conditions | None = None
         self._worker: Worker | None = None
         self._term = 0
@@ -125,17 +102,19 @@ class Controller:
     def start(self) -> None:
         """Open everything; the address last, so that nobody reports to what cannot answer."""
         config = self._config
-        keys, tokens = self._secrets()
-        directory = self._directory()
+        keys, tokens = assembly.secrets(config)
+        directory = assembly.state_directory(config)
         self._lock = StateLock(directory)
         try:
             if not self._lock.acquire():
-                raise ConfigError([f"another controller runs on {directory} (process {self._lock.holder()}); stop it first"])
+                raise ConfigError(
+                    [f"another controller runs on {directory} (process {self._lock.holder()}); stop it first"]
+                )
         except StoreError as error:
             raise ConfigError([str(error)]) from None
         store = Store(directory, node="controller")
-        self._keeper = Keeper(store, self._ledger_place(store))
-        self._leader = self._election()
+        self._keeper = Keeper(store, assembly.ledger_place(config, store))
+        self._leader = assembly.election(config)
         self.desk = FleetDesk(self._settings, Ledger(), self._clock.now(), leader=False)
         world = World(
             desk=_Front(self),
@@ -151,7 +130,7 @@ class Controller:
             touched=self._touched,
         )
         self.server = FleetServer(config.controller, Site(world))
-        scheduler = self._given_scheduler or schedulers.configured(config, self._names)
+        scheduler = self._given_scheduler or schedulers.configured(config, lambda: self._reporters)
         self.server.start()
         if scheduler is not None:
             self._start_scheduler(scheduler)
@@ -159,7 +138,7 @@ class Controller:
             self.server.call(lambda: self._lead(self._clock.now())).result()
         else:
             self._leader.start()
-        self._housekeeping = Housekeeping(lambda chore: self._chore(chore))
+        self._housekeeping = Housekeeping(self._chore)
         log.info(
             logs.line(
                 "start",
@@ -167,50 +146,6 @@ class Controller:
                  "reports": self.server.url + "/v1/report"},
             )
         )  # fmt: skip
-
-    def _secrets(self) -> tuple[MasterKeys, TokenFile | None]:
-        """The keys of the nodes and the tokens of people; ConfigError where a file is missing or wrong."""
-        config = self._config.controller
-        if not config.master_key_file:
-            raise ConfigError(["controller.master_key_file is missing: without it no report can be checked"])
-        try:
-            keys = MasterKeys(config.master_key_file)
-            tokens = TokenFile(config.tokens_file) if config.tokens_file else None
-        except (SecretError, TokenError) as error:
-            raise ConfigError([str(error)]) from None
-        return keys, tokens
-
-    def _directory(self) -> Path:
-        named = self._config.state.directory
-        directory = Path(DIRECTORY if named == type(self._config.state)().directory else named)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError([f"state.directory: {directory}: {error.strerror}"]) from None
-        return directory
-
-    def _ledger_place(self, store: Store) -> LedgerPlace:
-        where = self._config.controller.ledger
-        if not where:
-            return store
-        from ibmon.controller.configmap import ConfigMapLedger
-        from ibmon.drain.kube_client import KubeClient
-
-        namespace, _, name = where.removeprefix("configmap:").partition("/")
-        return ConfigMapLedger(KubeClient.configured(self._config.kubernetes, os.environ), namespace, name)
-
-    def _election(self) -> Leader | None:
-        """This process in the election by a Lease; None where it is the only one."""
-        lease = self._config.controller.lease
-        if not lease:
-            return None
-        from ibmon.controller import lease as election
-        from ibmon.drain.kube_client import KubeClient
-
-        namespace, _, name = lease.partition("/")
-        kubernetes = msgspec.structs.replace(self._config.kubernetes, timeout=election.CALL_TIMEOUT)
-        client = KubeClient.configured(kubernetes, os.environ)
-        return election.Leader(election.LeaseLock(client, namespace, name), election.new_identity())
 
     def _start_scheduler(self, scheduler: FleetScheduler) -> None:
         permits = Permits(mode=self._mode_now, stop=self._stopped_now, limits=self._settings.limits)
@@ -282,9 +217,6 @@ class Controller:
     def _stopped_now(self) -> bool:
         return self.desk.stopped or reconcile.stop_file_present(self._config.action.stop_file)
 
-    def _names(self) -> Sequence[str]:
-        return self.desk.names()
-
     def _news(self, news: News) -> None:
         with contextlib.suppress(RuntimeError):  # the server has ended
             self.server.call(lambda: self._take(news))
@@ -307,7 +239,9 @@ class Controller:
 
     def _beat(self, present: bool) -> None:  # noqa: FBT001
         now = self._clock.now()
-        self.desk.stop_file(present, now)
+        if present is not self._stop_file:
+            self._stop_file = present
+            log.warning(logs.line("stop-file", {"present": present}))
         if self._leader is not None:
             term = self._leader.term
             if self._leader.is_leader() and term != self._term:
@@ -315,7 +249,7 @@ class Controller:
                 self._lead(now)
             elif self._leading and not self._leader.is_leader():
                 self._leading = False
-                self.desk.lead(False, now)
+                self.desk.lead(leader=False, now=now)
                 if self._conditions is not None:
                     self._conditions.forget()
         self._touched()
@@ -344,10 +278,13 @@ class Controller:
     def reported(self, report: Report, now: Now) -> Reply | Refused:
         """A report whose signature is right."""
         reply = self.desk.report(report, now)
-        if self._conditions is not None and isinstance(reply, Reply):
+        if isinstance(reply, Refused):
+            return reply
+        self._reporters = (report.node,)
+        if self._conditions is not None:
             owned = report.owned
             self._conditions.show(report.node, report.fitness, owned.reason if owned else report.why)
-        return reply
+        return msgspec.structs.replace(reply, stop=True) if self._stop_file else reply
 
     def _take(self, news: News) -> None:
         now = self._clock.now()
@@ -385,12 +322,13 @@ class Controller:
     def _write_down(self, now: Now) -> None:
         notes = self.desk.notes()
         for note in notes:
-            if note.event == "fabric-event":
+            if note.event == "fabric-event-begins":
                 self.metrics.fabric_event(str(note.fields.get("rule", "")))
         self._keeper.note(notes, now.wall)
 
     def _let_out(self, now: Now) -> None:
-        job = self.desk.next_job(now) if self._worker is not None and self.leads() else None
+        able = self._worker is not None and self.leads() and not self._stop_file
+        job = self.desk.next_job(now) if able else None
         if job is not None and self._worker is not None:
             if isinstance(job, DrainJob) and self._unsaved:
                 refused = EffectDone("drain", job.intent.id, "failed", BlockCode.SCHEDULER_UNREACHABLE, self._unsaved)

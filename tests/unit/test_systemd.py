@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ibmon.controller import daemon
+from ibmon.controller import assembly
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 DROP_INS = sorted(path.name for path in (SYSTEMD / "drop-ins").glob("*.conf"))
@@ -81,7 +81,7 @@ def test_the_controllers_unit_is_as_sound(analyze, unit):
 
 
 def test_the_controller_keeps_its_state_where_its_unit_makes_room():
-    assert dict(settings(CONTROLLER))["StateDirectory"] == Path(daemon.DIRECTORY).name
+    assert dict(settings(CONTROLLER))["StateDirectory"] == Path(assembly.DIRECTORY).name
 
 
 def settings(name):

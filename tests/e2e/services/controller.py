@@ -1,4 +1,4 @@
-"""The fleet controller under test: `ibmon controller` as a process of its own, with keys, tokens and a port on loopback.
+"""The fleet controller under test: `ibmon controller` as a process of its own, with keys and tokens, on loopback.
 
 Owns: starting it as an operator does, and asking it. Must not: import ibmon.
 """
