@@ -52,6 +52,7 @@ def secrets(config: Config) -> tuple[MasterKeys, TokenFile | None]:
 
 
 def state_directory(config: Config) -> Path:
+    """Where ledger, audit log and lock lie; made where it is absent, ConfigError where that cannot be."""
     named = config.state.directory
     directory = Path(DIRECTORY if named == StateConfig().directory else named)
     try:
@@ -62,6 +63,7 @@ def state_directory(config: Config) -> Path:
 
 
 def ledger_place(config: Config, store: Store) -> LedgerPlace:
+    """Where the ledger is kept: in the store of the audit log, or in a ConfigMap that all instances share."""
     where = config.controller.ledger
     if not where:
         return store
