@@ -95,7 +95,6 @@ COUNT_RULES = frozenset(
         "long-outage",
         "pause-storm",
         "qp-broken",
-        "driver-fault",
         "repeat-offender",
         "fabric-event",
     }
