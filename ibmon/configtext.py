@@ -150,6 +150,7 @@ _WRITTEN: Mapping[Kind, str] = {
     Kind.TEXTS: "list of names",
     Kind.CHOICES: "list",
     Kind.URL: "http or https URL",
+    Kind.SERVER: "URL or `unix:` path",
     Kind.LISTEN: "address",
     Kind.NAME: "name",
 }

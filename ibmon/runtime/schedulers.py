@@ -15,6 +15,10 @@ from ibmon.runtime.condition import ConditionKeeper
 
 def configured(config: Config, node: str) -> Scheduler | None:
     """The scheduler that `action.scheduler` names, None for none; `node` is the name in metrics and messages."""
+    if config.action.scheduler == "slurm" and config.slurm.rest_url:
+        from ibmon.drain.slurmrest import SlurmRest
+
+        return SlurmRest(config.slurm)
     if config.action.scheduler == "slurm":
         from ibmon.drain.slurm import Slurm
 
