@@ -83,7 +83,7 @@ def parse_nodes(body: bytes) -> list[Node]:
 
 def record(node: Node) -> Record:
     """A node in the words that `scontrol` has for it; ValueError for a state that is not made of such words."""
-    words = {_SPELLED.get(word, word) for word in map(str.upper, node.state)}
+    words = {_SPELLED.get(word, word) for word in node.state}
     if not words or not all(map(_WORD.fullmatch, words)):
         raise ValueError(f"the state of {node.name} is {node.state!r:.80}")
     reason = " ".join(node.reason.splitlines()).strip()
