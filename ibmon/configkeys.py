@@ -277,7 +277,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "rest_token_file": Key(
             Kind.FILE, "file with the token (JWT) for slurmrestd, read anew for each call", '"/etc/ibmon/slurm.jwt"'
         ),
-        "rest_user": Key(Kind.NAME, "the user whom the token names; empty: as the token says", '"ibmon"'),
+        "rest_user": Key(Kind.NAME, "the user whom the token names; Slurm before 24.05 wants it", '"ibmon"'),
         "rest_ca": Key(Kind.FILE, "whom to trust instead of the system's certificates", '"/etc/ibmon/ca.crt"'),
         "rest_version": Key(
             Kind.NAME, "slurmrestd's version to speak; empty: the newest that both sides know", '"v0.0.41"'

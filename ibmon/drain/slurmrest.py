@@ -33,7 +33,8 @@ _MOST_TOKEN: Final = 64 * 1024
 _PORT: Final = 6820
 # What slurmrestd and slurmctld say of a token that is not theirs, or no longer.
 _TOKEN: Final = re.compile(r"authenticat|credential|expired", re.IGNORECASE)
-_RIGHTS: Final = "root, SlurmUser, or a user with the admin level operator or administrator"
+# Held by tests/e2e/test_slurm_access.py; an operator may only read what PrivateData hides (user_permissions.html).
+_RIGHTS: Final = "root, SlurmUser, or a user with the admin level administrator"
 
 
 class SlurmRest:
@@ -183,8 +184,10 @@ class SlurmRest:
         if status == 403 or forbids(errors or ""):
             return self._error(f"Slurm forbids {self._who} {purpose}: it takes {_RIGHTS}{told}", forbidden=True)
         if status == 401 or _TOKEN.search(errors or ""):
-            known = f"the token in {self._config.rest_token_file} is expired, or not of this cluster or user"
-            why = known if self._config.rest_token_file else "without a token only slurmrestd's own user may ask"
+            why = "without a token only slurmrestd's own user may ask"
+            if self._config.rest_token_file:
+                why = f"the token in {self._config.rest_token_file} is expired, or not of this cluster or user"
+                why += "" if self._config.rest_user else "; Slurm before 24.05 wants slurm.rest_user too"
             return self._error(f"it does not accept {self._who}: {why}{told}", forbidden=True)
         if errors:
             return self._error(f"asked {purpose} Slurm says: {errors}")

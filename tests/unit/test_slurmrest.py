@@ -231,7 +231,7 @@ def test_a_user_without_the_right_is_told_which_right_it_takes(server, token):
     assert error.forbidden
     assert str(error) == (
         f"slurmrestd at {server.url}: Slurm forbids ibmon to change the node node1: it takes root, SlurmUser, or a "
-        "user with the admin level operator or administrator (Failure to update node node1: Invalid user id)"
+        "user with the admin level administrator (Failure to update node node1: Invalid user id)"
     )
     assert "DRAIN" not in server.nodes["node1"]["state"]
 
