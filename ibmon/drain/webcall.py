@@ -109,6 +109,9 @@ class _Exchange:
         guard.daemon = True
         guard.start()
         try:
+            connection.connect()
+            if self._late.is_set():  # looking the name up took all the time, and there was nothing to cut yet
+                raise TimeoutError
             connection.request(
                 request.method, request.target, body=request.body, headers=request.headers, preload_content=False
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 
@@ -89,6 +90,20 @@ def test_a_server_that_does_not_come_to_an_end_is_left_in_time(server, what, pat
     error = failing(client(server, timeout=0.4).read_node)
     assert time.monotonic() - began < 5
     assert str(error).endswith("no answer within 0.4 s")
+
+
+def test_a_name_that_takes_all_the_time_to_be_found_leaves_none_for_the_call(server, monkeypatch):
+    look_up = socket.getaddrinfo
+
+    def slowly(*arguments, **more):
+        time.sleep(0.3)
+        return look_up(*arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    server.fail("drip", path="/node/")
+    slurm = client(server, timeout=0.2, rest_version="v0.0.42")
+    assert str(failing(slurm.read_node)).endswith("no answer within 0.2 s")
+    assert server.log == []
 
 
 @pytest.mark.parametrize("what", ["cut", "close"])
