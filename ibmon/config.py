@@ -101,11 +101,20 @@ class ActionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SlurmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[slurm]: how Slurm's commands are called. An empty `directory` means PATH; the timeout is in seconds."""
+    """[slurm]: how Slurm is asked: by its commands, or with `rest_url` by slurmrestd. The timeout is in seconds.
+
+    An empty `directory` means PATH, an empty `rest_version` the newest that both sides know; else an empty
+    name means: not used.
+    """
 
     node_name: str = ""
     directory: str = ""
     timeout: float = 10.0
+    rest_url: str = ""
+    rest_token_file: str = ""
+    rest_user: str = ""
+    rest_ca: str = ""
+    rest_version: str = ""
 
 
 class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

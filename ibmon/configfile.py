@@ -16,9 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ibmon.config import Config
+from ibmon.config import Config, SlurmConfig
 from ibmon.configbuild import Builder, by_place
+<<<<<<< HEAD
 from ibmon.configkeys import KEYS, RULE_KEYS
+=======
+from ibmon.configkeys import REST_VERSIONS, RULE_KEYS
+>>>>>>> main
 from ibmon.configtree import ConfigError, Table, merge, parse, read
 from ibmon.health.rules import RULE_BY_ID
 from ibmon.model import Mode
@@ -147,10 +151,12 @@ def _contradictions(config: Config) -> Iterator[str]:
     if not _TAINT_KEY.fullmatch(config.kubernetes.taint_key):
         key = config.kubernetes.taint_key
         yield f'kubernetes.taint_key: "{key}" is no key of a taint; write it like example.org/name'
+    yield from _slurm_contradictions(config.slurm)
     if not config.devices.include:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
 
 
+<<<<<<< HEAD
 def _controller_contradictions(config: Config) -> Iterator[str]:
     controller = config.controller
     if config.action.scheduler == "controller":
@@ -167,6 +173,18 @@ def _controller_contradictions(config: Config) -> Iterator[str]:
         text = getattr(controller, key)
         if text and not pattern.fullmatch(text):
             yield f'controller.{key}: "{text}" is none of its forms; write {KEYS["controller"][key].example}'
+=======
+def _slurm_contradictions(slurm: SlurmConfig) -> Iterator[str]:
+    if slurm.rest_url.startswith("http") and not slurm.rest_token_file:
+        yield "slurm.rest_token_file is missing: slurmrestd knows who asks by a token; name the file that holds it"
+    if slurm.rest_ca and slurm.rest_url and not slurm.rest_url.startswith("https:"):
+        yield "slurm.rest_ca has no use without https in slurm.rest_url; write https, or remove it"
+    if slurm.rest_user and slurm.rest_url and not slurm.rest_token_file:
+        yield "slurm.rest_user needs rest_token_file: without a token slurmrestd goes by the user of the process"
+    if slurm.rest_version and slurm.rest_version not in REST_VERSIONS:
+        version, known = slurm.rest_version, f"{REST_VERSIONS[0]} (Slurm 23.02) to {REST_VERSIONS[-1]}"
+        yield f'slurm.rest_version: "{version}" is not known; write one of {known}, or leave it out for the newest'
+>>>>>>> main
 
 
 def _alertmanager_contradictions(config: Config) -> Iterator[str]:
@@ -197,7 +215,19 @@ def _doubts(config: Config) -> Iterator[str]:
     listen = config.exporter.listen
     if config.exporter.basic_auth_file and not config.exporter.tls_cert and not _loopback(listen):
         yield f"exporter.basic_auth_file without tls_cert: passwords cross the network in clear at {listen}"
+    yield from _slurm_doubts(config.slurm)
     yield from _alertmanager_doubts(config)
+
+
+def _slurm_doubts(slurm: SlurmConfig) -> Iterator[str]:
+    if not slurm.rest_url:
+        for name in ("rest_token_file", "rest_user", "rest_ca", "rest_version"):
+            if getattr(slurm, name):
+                yield f"slurm.{name} has no effect without rest_url: Slurm is asked through scontrol"
+    elif slurm.directory:
+        yield "slurm.directory has no effect with rest_url: Slurm is asked through slurmrestd"
+    if _in_clear(slurm.rest_url):
+        yield "slurm.rest_url is not https: the token crosses the network in clear"
 
 
 def _alertmanager_doubts(config: Config) -> Iterator[str]:
@@ -205,9 +235,15 @@ def _alertmanager_doubts(config: Config) -> Iterator[str]:
         yield '[[alertmanager]] has no effect: action.mode is "observe"; write "alert" to have alerts sent'
     for number, target in enumerate(config.alertmanager):
         credentials = target.basic_auth_file or target.bearer_token_file
-        where = urlsplit(target.url)
-        if credentials and where.scheme == "http" and not _loopback(f"{where.netloc}:"):
+        if credentials and _in_clear(target.url):
             yield f"alertmanager[{number}] has credentials and no https: they cross the network in clear"
+
+
+def _in_clear(url: str) -> bool:
+    """Whether others on the network can read what is sent there."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return parts.scheme == "http" and not _loopback(f"[{host}]:" if ":" in host else f"{host}:")
 
 
 def _loopback(listen: str) -> bool:
@@ -233,10 +269,16 @@ def _host_doubts(config: Config) -> Iterator[str]:
         "exporter.tls_key": exporter.tls_key,
         "exporter.client_ca": exporter.client_ca,
         "exporter.basic_auth_file": exporter.basic_auth_file,
+        "slurm.rest_token_file": config.slurm.rest_token_file,
+        "slurm.rest_ca": config.slurm.rest_ca,
         **targets,
         **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
     }
+<<<<<<< HEAD
     secret = ("tls_key", "client_key", "basic_auth_file", "bearer_token_file", "secret_file", "key_file", "tokens_file")
+=======
+    secret = ("tls_key", "client_key", "basic_auth_file", "token_file", "secret_file")
+>>>>>>> main
     for key, name in named.items():
         if name:
             yield from _file_doubts(key, Path(name), secret=key.endswith(secret))

@@ -23,7 +23,11 @@ class Kind(Enum):
     MATCH = "port"  # of the inventory: also by GUID or PCI address
     PORTS = "port pattern"  # device/port only
     URL = "URL"
+<<<<<<< HEAD
     URL_IF_ANY = "URL, or empty"
+=======
+    SERVER = "URL or socket"
+>>>>>>> main
     LISTEN = "address"
     CHOICE = "choice"
     CHOICES = "list of choices"
@@ -47,6 +51,9 @@ class Key(NamedTuple):
     least: float | None = None
     above: float | None = None
 
+
+REST_VERSIONS = ("v0.0.39", "v0.0.40", "v0.0.41", "v0.0.42")
+"""Versions of slurmrestd's interface, oldest first: of Slurm 23.02, 23.11, 24.05, 24.11. None before changes nodes."""
 
 MODES = tuple(m.value for m in Mode)
 ROLES = tuple(r.value for r in Role)
@@ -95,7 +102,6 @@ COUNT_RULES = frozenset(
         "long-outage",
         "pause-storm",
         "qp-broken",
-        "driver-fault",
         "repeat-offender",
         "fabric-event",
     }
@@ -162,7 +168,10 @@ SECTIONS: Mapping[str, str] = {
         "The most that all ibmon daemons together may take from a partition. They are counted at the scheduler, at "
         "the moment of a drain."
     ),
-    "slurm": 'How Slurm\'s commands are called (scheduler = "slurm").',
+    "slurm": (
+        'How Slurm is asked (scheduler = "slurm"): through scontrol, or with `rest_url` through slurmrestd of Slurm '
+        "23.02 or later. docs/slurm.md says which rights each way needs."
+    ),
     "kubernetes": 'How the node is marked in Kubernetes (scheduler = "kubernetes"): docs/kubernetes.md.',
     "command": 'The executable that speaks to any other scheduler (scheduler = "command"): docs/command-backend.md.',
     "controller": (
@@ -261,6 +270,19 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "node_name": Key(Kind.NAME, "this node's name in Slurm; empty: asked of Slurm", '"gpu-17"'),
         "directory": Key(Kind.FILE, "where scontrol lies; empty: found by PATH", '"/opt/slurm/bin"'),
         "timeout": Key(Kind.DURATION, "how long one call may take", '"10s"', above=0),
+        "rest_url": Key(
+            Kind.SERVER,
+            "slurmrestd's address (`http://`, `https://`, or `unix:` and its socket); empty: scontrol",
+            '"https://slurm.example.org:6820"',
+        ),
+        "rest_token_file": Key(
+            Kind.FILE, "file with the token (JWT) for slurmrestd, read anew for each call", '"/etc/ibmon/slurm.jwt"'
+        ),
+        "rest_user": Key(Kind.NAME, "the user whom the token names; Slurm before 24.05 wants it", '"ibmon"'),
+        "rest_ca": Key(Kind.FILE, "whom to trust instead of the system's certificates", '"/etc/ibmon/ca.crt"'),
+        "rest_version": Key(
+            Kind.NAME, "slurmrestd's version to speak; empty: the newest that both sides know", '"v0.0.41"'
+        ),
     },
     "kubernetes": {
         "node_name": Key(Kind.NAME, "this node's name in Kubernetes; empty: the variable NODE_NAME", '"gpu-17"'),

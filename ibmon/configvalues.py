@@ -134,6 +134,18 @@ def url(value: Any) -> str:
     return text
 
 
+def server(value: Any) -> str:
+    """Nothing, a URL as `url` takes it, without a query, or ``unix:`` with the absolute path of a socket."""
+    text = _text(value)
+    if text.startswith("unix:"):
+        if not _file(text.removeprefix("unix:")):
+            raise ValueError(f'{show(value)} names no socket; write it like "unix:/run/slurmrestd/slurmrestd.socket"')
+        return text
+    if text and {"?", "#"} & set(url(text)):
+        raise ValueError(f"{show(value)} is more than an address; leave out what begins with ? or #")
+    return text
+
+
 def listen(value: Any) -> str:
     """``:19315``, ``127.0.0.1:19315`` or ``[::1]:19315``."""
     text = _text(value)
@@ -214,7 +226,11 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.MATCH: port_match,
     Kind.PORTS: ports,
     Kind.URL: url,
+<<<<<<< HEAD
     Kind.URL_IF_ANY: lambda value: value and url(value),
+=======
+    Kind.SERVER: server,
+>>>>>>> main
     Kind.LISTEN: listen,
     Kind.CHOICE: _text,
     Kind.CHOICES: _text,

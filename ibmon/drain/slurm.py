@@ -1,4 +1,4 @@
-"""Slurm as a scheduler, through scontrol: reads this node and the pools, sets and takes away a drain.
+"""Slurm as a scheduler, through scontrol: reads nodes, pools and leaves, sets and takes away a drain.
 
 It writes nothing but State=DRAIN and State=UNDRAIN of its own node, and believes nothing that it cannot parse: an
 empty or odd answer is an error, never "not drained".
@@ -7,42 +7,27 @@ empty or odd answer is an error, never "not drained".
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from ibmon.config import SlurmConfig
 from ibmon.drain import process
-from ibmon.drain.slurm_text import Record, parse_nodes
+from ibmon.drain.slurm_node import NodeName, Record, SlurmPool, forbids, holding, pools_of
+from ibmon.drain.slurm_text import parse_nodes, parse_topology
 from ibmon.model import NodeView
 from ibmon.ports import SchedulerError
 
 _STANDARD: Final = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin")
-# No list, no range: such a name would address other nodes in an update.
-_NODE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-_FORBIDDEN: Final = re.compile(
-    r"invalid user id|access/permission denied|access denied|permission denied", re.IGNORECASE
-)
-
-
-class NodeNameError(SchedulerError):
-    """Slurm does not know this host by exactly one node name, so nothing can be asked or done for it."""
-
-
-class SlurmPool(msgspec.Struct):
-    """A partition with all its nodes."""
-
-    name: str
-    nodes: tuple[NodeView, ...]
+# Between the host lists of two switches, as they are expanded in one call. No host may be called so (RFC 1123).
+_NEXT: Final = "_"
+_LONGEST: Final = 100_000  # bytes of one argument; Linux takes 128 KiB (execve(2), MAX_ARG_STRLEN)
 
 
 class Slurm:
-    """One node's view of Slurm. Every method runs one scontrol with the configured deadline (seconds)."""
+    """One node's view of Slurm. Every method runs scontrol, each time with the configured deadline (seconds)."""
 
     def __init__(
         self,
@@ -54,9 +39,7 @@ class Slurm:
     ) -> None:
         self._config = config
         self._environ = os.environ if environ is None else environ
-        self._hostname = hostname
-        self._full_hostname = full_hostname
-        self._name: str | None = None
+        self._name = NodeName(config.node_name, self._environ, self._known_as, hostname, full_hostname)
 
     @property
     def node_name(self) -> str:
@@ -64,9 +47,7 @@ class Slurm:
 
         NodeNameError where that gives no name or more than one; another SchedulerError where Slurm did not answer.
         """
-        if self._name is None:
-            self._name = self._find_name()
-        return self._name
+        return self._name.find()
 
     def read_node(self) -> NodeView:
         """This node's state, reason and who set it, read now; SchedulerError for an answer that is not that."""
@@ -77,18 +58,35 @@ class Slurm:
         return records[0].view
 
     def read_pools(self) -> tuple[SlurmPool, ...]:
-        """Every partition, hidden ones too, with its nodes: one call, the same text as that of one node.
+        """Every partition with its nodes, among them this node; SchedulerError where it is not there.
 
-        The others are needed to see which partition holds the whole cluster. Future nodes are not printed.
+        The others are needed to see which partition holds the whole cluster.
         """
-        pools: dict[str, list[NodeView]] = {}
-        records = self._show()
-        if not any(record.view.name == self.node_name for record in records):
-            raise SchedulerError(f"scontrol show node prints {len(records)} nodes, and {self.node_name} is not there")
-        for record in records:
-            for partition in record.partitions:
-                pools.setdefault(partition, []).append(record.view)
-        return tuple(SlurmPool(name, tuple(nodes)) for name, nodes in sorted(pools.items()))
+        return holding(self.read_fleet(), self.node_name)
+
+    def read_fleet(self) -> tuple[SlurmPool, ...]:
+        """Every partition, hidden ones too, with its nodes, whoever asks: one call, the same text as that of one node.
+
+        Future nodes are not printed.
+        """
+        return pools_of(self._show())
+
+    def read_topology(self) -> dict[str, str]:
+        """The leaf switch (topology/tree) or block (topology/block) of each node; empty where Slurm knows none."""
+        try:
+            leaves = parse_topology(self._scontrol("show", "topology"))
+        except ValueError as error:
+            raise SchedulerError(f"scontrol show topology prints something unknown: {error}") from None
+        found: dict[str, str] = {}
+        for part in _batches(leaves):
+            printed = self._scontrol("show", "hostnames", f",{_NEXT},".join(hosts for _, hosts in part)).splitlines()
+            groups = "\n".join(printed).split(f"\n{_NEXT}\n")
+            if len(groups) != len(part):
+                raise SchedulerError(f"scontrol show hostnames gave {len(groups)} groups for {len(part)} host lists")
+            for (leaf, _), hosts in zip(part, groups, strict=True):
+                for host in hosts.split():
+                    found.setdefault(host, leaf)
+        return found
 
     def drain(self, reason: str) -> None:
         """Set State=DRAIN with this reason: no new jobs, running ones go on to their end."""
@@ -98,26 +96,10 @@ class Slurm:
         """Take the drain away with State=UNDRAIN, which (unlike RESUME) leaves every other state as it is."""
         self._update("State=UNDRAIN")
 
-    def _find_name(self) -> str:
-        given = self._config.node_name or self._environ.get("SLURMD_NODENAME", "")
-        if given:
-            return _checked(given)
-        tried: list[str] = []
-        # The full name may need the resolver, so it is looked up only where the short one was not known.
-        for find in (self._hostname, self._full_hostname):
-            host = find() if tried else find().split(".", maxsplit=1)[0]
-            names = [] if host in tried else self._known_as(host)
-            tried.append(host)
-            if len(names) > 1:
-                raise NodeNameError(f"Slurm knows {host} as {', '.join(names)}; set slurm.node_name")
-            if names:
-                return names[0]
-        raise NodeNameError(f"Slurm knows no node {' or '.join(dict.fromkeys(tried))}; set slurm.node_name")
-
     def _known_as(self, host: str) -> list[str]:
         """Node names that Slurm has for a host name: the node of that name, else those that run on that host."""
         try:
-            return [record.view.name for record in self._show(_checked(host)) if record.view.name == host]
+            return [record.view.name for record in self._show(host) if record.view.name == host]
         except SchedulerError as error:
             if "not found" not in str(error).lower():
                 raise
@@ -149,7 +131,7 @@ class Slurm:
         if output.status != 0:
             said = " ".join((output.stderr.strip() or output.stdout.strip()).split())[:200]
             text = f"scontrol {' '.join(arguments[:2])} failed with status {output.status}: {said or 'it said nothing'}"
-            raise SchedulerError(text, forbidden=bool(_FORBIDDEN.search(said)))
+            raise SchedulerError(text, forbidden=forbids(said))
         return output.stdout
 
     def _command(self, name: str) -> str:
@@ -177,7 +159,15 @@ class Slurm:
         return kept
 
 
-def _checked(name: str) -> str:
-    if not _NODE_NAME.fullmatch(name):
-        raise NodeNameError(f"{name!r} is not the name of one node; set slurm.node_name")
-    return name
+def _batches(leaves: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """The leaves in groups whose host lists fit into one argument together."""
+    batch: list[tuple[str, str]] = []
+    size = 0
+    for leaf, hosts in leaves:
+        if batch and size + len(hosts) > _LONGEST:
+            yield batch
+            batch, size = [], 0
+        batch.append((leaf, hosts))
+        size += len(hosts) + len(_NEXT) + 2
+    if batch:
+        yield batch

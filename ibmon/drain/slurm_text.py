@@ -1,4 +1,4 @@
-"""What `scontrol -o show node` prints, as values. Pure.
+"""What `scontrol -o show node` and `scontrol show topology` print, as values. Pure.
 
 The one-line text is the same in every Slurm from 20.11 on, while the JSON form changes its types with each data
 parser and needs a plugin. Nothing here guesses: a line that cannot be understood is a ValueError.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import Final, NamedTuple
+from typing import Final
 
+from ibmon.drain.slurm_node import Record
 from ibmon.model import NodeView
 
 # One letter behind a state word in compact output (sinfo(1), NODE STATE CODES).
@@ -39,14 +40,11 @@ _STATE: Final = re.compile(r" State=(\S+)(?: |$)")
 _PARTITIONS: Final = re.compile(r" Partitions=(\S+)(?: |$)")
 _REASON: Final = re.compile(r" Reason=(.*)$")
 _NOTE: Final = re.compile(r" \[([^\[\]\s]+)@([0-9A-Za-z:.+-]+)\](?=$| )")
+# topology/tree prints switches of all levels, topology/block blocks (also AggregatedBlock=, which are not the lowest).
+_GROUP: Final = re.compile(r"(?:SwitchName=(\S+) Level=0|BlockName=(\S+) BlockIndex=\d+)(?: |$)")
+_FIELD: Final = re.compile(r"[A-Z][A-Za-z]*=\S")
+_NODES: Final = re.compile(r" Nodes=(\S+)")
 _NEXT_FIELD: Final = re.compile(r"(?:^| )(?:Comment|Extra|InstanceId|InstanceType|Gpu\w*|Topology)=.*$")
-
-
-class Record(NamedTuple):
-    """One node line: the node and the partitions that hold it."""
-
-    view: NodeView
-    partitions: tuple[str, ...]
 
 
 def parse_nodes(text: str) -> Iterator[Record]:
@@ -94,6 +92,21 @@ def parse_reason_field(text: str) -> tuple[str, str | None, float | None]:
     rest = _NEXT_FIELD.sub("", text[note.end() :]).strip()
     reason = text[: note.start()].strip() + (f" {rest}" if rest else "")
     return reason, note.group(1), _wall(note.group(2))
+
+
+def parse_topology(text: str) -> list[tuple[str, str]]:
+    """The lowest groups of nodes (leaf switches, blocks), each with its host list as printed; none for no topology.
+
+    ValueError at the first line that is no record of a topology.
+    """
+    leaves: list[tuple[str, str]] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if not _FIELD.match(line):
+            raise ValueError(f"not a switch or block: {line[:80]!r}")
+        group, nodes = _GROUP.match(line), _NODES.search(line)
+        if group is not None and nodes is not None:
+            leaves.append((group.group(1) or group.group(2), nodes.group(1)))
+    return leaves
 
 
 def _wall(text: str) -> float | None:

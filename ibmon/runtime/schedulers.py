@@ -6,19 +6,22 @@ Each backend is imported where it is used: a node without one pays for none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ibmon.config import Config
+from ibmon.config import Config, SlurmConfig
 from ibmon.drain import reconcile
 from ibmon.ports import Scheduler
 from ibmon.runtime.condition import ConditionKeeper
+
+if TYPE_CHECKING:
+    from ibmon.drain.slurm import Slurm
+    from ibmon.drain.slurmrest import SlurmRest
 
 
 def configured(config: Config, node: str) -> Scheduler | None:
     """The scheduler that `action.scheduler` names, None for none; `node` is the name in metrics and messages."""
     if config.action.scheduler == "slurm":
-        from ibmon.drain.slurm import Slurm
-
-        return Slurm(config.slurm)
+        return slurm(config.slurm)
     if config.action.scheduler == "kubernetes":
         from ibmon.drain.kubernetes import Kubernetes
 
@@ -28,6 +31,17 @@ def configured(config: Config, node: str) -> Scheduler | None:
 
         return Command(config.command, node)
     return None
+
+
+def slurm(config: SlurmConfig) -> Slurm | SlurmRest:
+    """Slurm by the way that is configured: slurmrestd, else scontrol."""
+    if config.rest_url:
+        from ibmon.drain.slurmrest import SlurmRest
+
+        return SlurmRest(config)
+    from ibmon.drain.slurm import Slurm
+
+    return Slurm(config)
 
 
 def keeper(

@@ -261,6 +261,60 @@ def test_a_webhook_without_a_key_is_refused():
     assert line.startswith("webhook[0].secret_file is missing")
 
 
+TOKEN = 'rest_token_file = "/t"\n'
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "http://slurm:6820", "https://slurm.example.org/api", "http://[::1]:6820", "unix:/run/slurmrestd.socket"],
+)
+def test_an_address_of_slurmrestd_is_accepted(url):
+    assert loads(f'[slurm]\nrest_url = "{url}"\n{TOKEN}').config.slurm.rest_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["slurm:6820", "ftp://slurm", "https://", "https://u:p@h", "unix:", "unix:run/s", "http://h/?x=1", "http://h#a"],
+)
+def test_what_is_no_address_of_slurmrestd_is_refused(url):
+    (line,) = problems(f'[slurm]\nrest_url = "{url}"\n{TOKEN}')
+    assert line.startswith("f.toml:2: slurm.rest_url: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (
+            'rest_url = "https://h"\n',
+            "slurm.rest_token_file is missing: slurmrestd knows who asks by a token; name the file that holds it",
+        ),
+        (
+            'rest_url = "http://127.0.0.1"\nrest_ca = "/ca"\n' + TOKEN,
+            "slurm.rest_ca has no use without https in slurm.rest_url; write https, or remove it",
+        ),
+        (
+            'rest_url = "unix:/s"\nrest_user = "ibmon"\n',
+            "slurm.rest_user needs rest_token_file: without a token slurmrestd goes by the user of the process",
+        ),
+        (
+            'rest_url = "unix:/s"\nrest_version = "v0.0.38"\n',
+            (
+                'slurm.rest_version: "v0.0.38" is not known; '
+                "write one of v0.0.39 (Slurm 23.02) to v0.0.42, or leave it out for the newest"
+            ),
+        ),
+    ],
+)
+def test_ways_to_slurmrestd_that_contradict_themselves_are_refused(text, want):
+    assert problems(f"[slurm]\n{text}") == [want]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9093", "http://localhost:9093", "http://[::1]:9093", "https://h"])
+def test_credentials_on_the_loopback_or_encrypted_are_no_doubt(url):
+    target = f'[[alertmanager]]\nurl = "{url}"\nbearer_token_file = "/t"\n[action]\nmode = "alert"\n'
+    assert loads(f'{target}[slurm]\nrest_url = "{url}"\n{TOKEN}').warnings == ()
+
+
 @pytest.mark.parametrize("listen", [":19315", "127.0.0.1:19315", "[::1]:0", "node.example:1", "[fe80::1%eth0]:19315"])
 def test_an_address_to_listen_at_is_accepted(listen):
     assert loads(f'[exporter]\nlisten = "{listen}"\n').config.exporter.listen == listen
@@ -278,6 +332,10 @@ def test_what_is_no_address_is_refused(listen):
         ('[inventory]\nmode = "declared"\n', "no port is judged"),
         ('[[port]]\nmatch = "mlx5_0/1"\ncount = 2\n', "port[0].count has no effect"),
         ('[exporter]\nbasic_auth_file = "/x"\n', "in clear"),
+        ('[slurm]\nrest_url = "http://slurm:6820"\nrest_token_file = "/t"\n', "the token crosses the network in clear"),
+        ('[slurm]\nrest_url = "unix:/s"\ndirectory = "/opt"\n', "slurm.directory has no effect with rest_url"),
+        ('[slurm]\nrest_version = "v0.0.41"\n', "slurm.rest_version has no effect without rest_url"),
+        ('[slurm]\nrest_token_file = "/t"\n', "slurm.rest_token_file has no effect without rest_url"),
         ('[rules.port-down]\nalert_hold = "2m"\nhold = "1m"\n', "alert_hold is above hold"),
     ],
 )

@@ -16,7 +16,8 @@ ROOT = Path(ibmon.__file__).parent
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
     "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node",
-    "drain.slurm_text", "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
+    "drain.slurm_text", "drain.slurm_node", "drain.slurmrest", "drain.slurmrest_answer", "drain.webcall",
+    "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
     "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
     "configvalues", "backoff", "__main__", "rulesdoc",
 )  # fmt: skip

@@ -14,7 +14,8 @@ import pytest
 
 from ibmon.config import SlurmConfig
 from ibmon.drain import process, slurm_text
-from ibmon.drain.slurm import NodeNameError, Slurm
+from ibmon.drain.slurm import Slurm
+from ibmon.drain.slurm_node import NodeNameError
 from ibmon.ports import SchedulerError
 
 REASON = "ibmon: port-down mlx5_3/1 DOWN/Polling 62s>60s [id 7f3a9c]"
@@ -428,4 +429,4 @@ def test_a_name_that_could_mean_several_nodes_is_refused(fake, name):
 
 def test_the_host_name_is_the_machines_own_by_default():
     client = Slurm(SlurmConfig())
-    assert (client._hostname, client._full_hostname) == (socket.gethostname, socket.getfqdn)
+    assert (client._name._hostname, client._name._full_hostname) == (socket.gethostname, socket.getfqdn)

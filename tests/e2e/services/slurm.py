@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -19,13 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from . import debian
+from . import debian, slurmdbd
 from .processes import Process, ServiceError, free_ports, stop_all, tail, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
+    from .slurmdbd import Accounting
+
+PACKAGES = (
+    *("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"),
+    *("slurmrestd", "slurm-wlm-jwt-plugin"),
+)
 
 # Debian gives the daemons their plain names only at installation (update-alternatives).
 _PROGRAMS = {
@@ -33,6 +39,10 @@ _PROGRAMS = {
     "slurmctld": "usr/sbin/slurmctld-wlm",
     "slurmd": "usr/sbin/slurmd-wlm",
     "slurmstepd": "usr/sbin/slurmstepd-wlm",
+    "slurmrestd": "usr/sbin/slurmrestd",
+    "slurmdbd": "usr/sbin/slurmdbd",
+    "mariadbd": "usr/sbin/mariadbd",
+    "sacctmgr": "usr/bin/sacctmgr",
     **{name: f"usr/bin/{name}" for name in ("scontrol", "sinfo", "squeue", "srun", "salloc", "sbatch", "scancel")},
 }
 
@@ -45,7 +55,7 @@ _CONFIGURATION = """\
 ClusterName=ibmon
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
-SlurmUser=root
+SlurmUser={user}
 SlurmdUser=root
 PluginDir={plugins}
 AuthType=auth/munge
@@ -54,9 +64,9 @@ CredType=cred/munge
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool/%n
-SlurmctldLogFile={directory}/slurmctld.log
+SlurmctldLogFile={directory}/log/slurmctld.log
 SlurmdLogFile={directory}/slurmd.%n.log
-SlurmctldPidFile={directory}/slurmctld.pid
+SlurmctldPidFile={directory}/log/slurmctld.pid
 SlurmdPidFile={directory}/slurmd.%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -78,6 +88,12 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 _STATE = re.compile(r" State=(\S+)")
 _STARTED = re.compile(r" SlurmdStartTime=(\S+)")
 _REASON = re.compile(r" Reason=(?P<text>.*) \[(?P<user>[^\[\]@]+)@(?P<time>[^\[\]]+)\]")
+
+
+def as_user(name: str) -> list[str]:
+    """What stands before a command that this user of the host shall run, without groups."""
+    found = pwd.getpwnam(name)
+    return ["setpriv", f"--reuid={found.pw_uid}", f"--regid={found.pw_gid}", "--clear-groups", "--"]
 
 
 @dataclass(frozen=True)
@@ -116,15 +132,31 @@ class Node:
 class SlurmCluster:
     """A cluster of `nodes` idle nodes called node1, node2, …; a context manager. Needs root, as slurmd does.
 
-    `settings` are further lines of slurm.conf.
+    `settings` are further lines of slurm.conf ({directory} is the cluster's), `topology` is topology.conf. With a
+    `user` other than root, who is SlurmUser then, every user of the host can run the clients. `accounting` starts and
+    ends with the cluster.
     """
 
-    def __init__(self, nodes: int = 4, settings: str = "") -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        nodes: int = 4,
+        settings: str = "",
+        *,
+        topology: str = "",
+        user: str = "root",
+        accounting: Accounting | None = None,
+    ) -> None:
+        self._settings = settings + (accounting.settings if accounting else "")
+        self._topology = topology
+        self._accounting = accounting
+        self.user = user
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
-        self._root = debian.unpacked(*PACKAGES)
+        self.root = debian.unpacked(*PACKAGES, *(slurmdbd.PACKAGES if accounting else ()))
         # /tmp and not pytest's directory: a Unix socket's path may be 107 bytes long.
         self.directory = Path(tempfile.mkdtemp(prefix="ibmon-slurm."))
+        if user != "root":  # the cache lies in somebody's home
+            self.directory.chmod(0o755)
+            self.root = Path(shutil.copytree(self.root, self.directory / "root", symlinks=True))
         self.bin = self.directory / "bin"
         self._daemons: list[Process] = []
         self._controller: Process | None = None
@@ -145,7 +177,10 @@ class SlurmCluster:
         finally:
             controller = [self._controller] if self._controller else []
             # munged last: the others say goodbye to each other through it.
-            stop_all([*self._daemons[1:], *controller, *self._daemons[:1]])
+            stop_all([*self._daemons[1:], *controller])
+            if self._accounting:
+                self._accounting.stop()
+            stop_all(self._daemons[:1])
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _start(self) -> None:
@@ -154,45 +189,56 @@ class SlurmCluster:
         self._write_files()
         munge = [f"--{name}={self.directory}/munge.{end}" for name, end in _MUNGE_FILES.items()]
         # --force: a directory below /tmp is not as private as munged would like.
-        self._daemons.append(self._launch("munged", "--foreground", "--force", *munge))
+        self._daemons.append(self.launch("munged", "--foreground", "--force", *munge))
         wait_for((self.directory / "munge.sock").exists, within=10, what="munged's socket")
+        if self._accounting:
+            self._accounting.start(self)
         self.start_controller()
         self._daemons.extend(self._slurmd(node) for node in self.nodes)
         self._wait_idle()
 
     def _slurmd(self, node: str) -> Process:
         stepd = str(self.bin / "slurmstepd")
-        return self._launch("slurmd", "-D", "-f", self._conf, "-N", node, "-d", stepd)
+        return self.launch("slurmd", "-D", "-f", self._conf, "-N", node, "-d", stepd)
 
     def _write_files(self) -> None:
-        for name in ("bin", "state", "spool"):
+        for name in ("bin", "programs", "state", "spool", "log"):
             (self.directory / name).mkdir()
+        for name in ("state", "log"):
+            shutil.chown(self.directory / name, self.user)
         for name, program in _PROGRAMS.items():
-            debian.write_launcher(self.bin / name, self._root / program, self._root)
-        key = self.directory / "munge.key"
-        key.touch(mode=0o600)
-        key.write_bytes(secrets.token_bytes(1024))
+            # By its plain name: slurmctld looks at its own name to know that it is the one that makes tokens.
+            (self.directory / "programs" / name).symlink_to(self.root / program)
+            debian.write_launcher(self.bin / name, self.directory / "programs" / name, self.root)
+        for name, size in (("munge.key", 1024), ("jwt.key", 32)):
+            key = self.directory / name
+            key.touch(mode=0o600)
+            key.write_bytes(secrets.token_bytes(size))
+        shutil.chown(self.directory / "jwt.key", self.user)
         host = socket.gethostname().partition(".")[0]
         controller_port, *ports = free_ports(1 + len(self.nodes))
         nodes = (
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
             for node, port in zip(self.nodes, ports, strict=True)
         )
-        [plugins] = self._root.glob("usr/lib/*/slurm-wlm")
         Path(self._conf).write_text(
             _CONFIGURATION.format(
                 host=host,
                 controller_port=controller_port,
-                plugins=plugins,
+                plugins=self.plugins,
                 directory=self.directory,
                 message_timeout=MESSAGE_TIMEOUT,
+                user=self.user,
                 nodes="\n".join(nodes),
             )
-            + self._settings
+            + self._settings.replace("{directory}", str(self.directory))
         )
         (self.directory / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        if self._topology:
+            (self.directory / "topology.conf").write_text(self._topology)
 
-    def _launch(self, program: str, *arguments: str) -> Process:
+    def launch(self, program: str, *arguments: str) -> Process:
+        """Starts one of the cluster's programs as root; its output is in `PROGRAM.out`."""
         log = self.directory / f"{program}.out"
         return Process([self.bin / program, *arguments], log, env=self.env)
 
@@ -200,13 +246,13 @@ class SlurmCluster:
         def all_idle() -> bool:
             for daemon in self._daemons:
                 daemon.must_run()
-            states = self.client("sinfo", "--noheader", "--Node", "--format=%T").stdout.split()
+            states = self.client("sinfo", "--noheader", "--Node", "--partition=all", "--format=%T").stdout.split()
             return states == ["idle"] * len(self.nodes)
 
         try:
             wait_for(all_idle, within=30, what="all Slurm nodes idle")
         except ServiceError as error:
-            raise ServiceError(f"{error}\n{tail(self.directory / 'slurmctld.log')}") from error
+            raise ServiceError(f"{error}\n{tail(self.directory / 'log' / 'slurmctld.log')}") from error
 
     def _cancel_jobs(self) -> None:
         """Ends jobs first: a slurmstepd outlives its slurmd by design."""
@@ -226,6 +272,12 @@ class SlurmCluster:
     # What a client needs
 
     @property
+    def plugins(self) -> Path:
+        """Where Slurm's plugins are."""
+        [plugins] = self.root.glob("usr/lib/*/slurm-wlm")
+        return plugins
+
+    @property
     def _conf(self) -> str:
         return str(self.directory / "slurm.conf")
 
@@ -234,6 +286,32 @@ class SlurmCluster:
         """The environment in which scontrol, sinfo, … speak to this cluster."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "IBMON"))}
         return {**inherited, "PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_CONF": self._conf}
+
+    def token(self, user: str) -> str:
+        """A token (JWT) for a user; slurm.conf must know auth/jwt."""
+        done = self.scontrol("token", f"username={user}", "lifespan=3600")
+        if done.returncode:
+            raise ServiceError(f"scontrol token: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    @contextlib.contextmanager
+    def slurmrestd(self) -> Iterator[str]:
+        """Inside, slurmrestd answers at this address. It refuses to run as root or SlurmUser."""
+        [port] = free_ports(1)
+        env = {**self.env, "SLURM_JWT": "daemon", "SLURMRESTD_SECURITY": "disable_user_check"}
+        argv = [*as_user("nobody"), self.bin / "slurmrestd", "-a", "rest_auth/jwt", f"127.0.0.1:{port}"]
+        daemon = Process(argv, self.directory / "slurmrestd.out", env=env)
+
+        def listens() -> bool:
+            daemon.must_run()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            wait_for(listens, within=20, what="slurmrestd")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            daemon.stop()
 
     def client(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a client program to its end; the result says how it went."""
@@ -277,7 +355,7 @@ class SlurmCluster:
 
     def updates(self, node: str) -> list[str]:
         """Every change of this node that any client has made, as the controller logged it, oldest first."""
-        log = (self.directory / "slurmctld.log").read_text(errors="replace")
+        log = (self.directory / "log" / "slurmctld.log").read_text(errors="replace")
         return re.findall(rf"update_node: node {re.escape(node)} (.*)", log)
 
     def start_job(self, node: str, *command: str) -> Process:
@@ -304,7 +382,7 @@ class SlurmCluster:
 
     def start_controller(self) -> None:
         """Starts slurmctld, with the state it saved if it ran before, and waits until it answers."""
-        self._controller = controller = self._launch("slurmctld", "-D", "-f", self._conf)
+        self._controller = controller = self.launch("slurmctld", "-D", "-f", self._conf)
 
         def answers() -> bool:
             controller.must_run()
