@@ -18,11 +18,7 @@ import msgspec
 
 from ibmon.config import Config, SlurmConfig
 from ibmon.configbuild import Builder, by_place
-<<<<<<< HEAD
-from ibmon.configkeys import KEYS, RULE_KEYS
-=======
-from ibmon.configkeys import REST_VERSIONS, RULE_KEYS
->>>>>>> main
+from ibmon.configkeys import KEYS, REST_VERSIONS, RULE_KEYS
 from ibmon.configtree import ConfigError, Table, merge, parse, read
 from ibmon.health.rules import RULE_BY_ID
 from ibmon.model import Mode
@@ -156,7 +152,6 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield 'devices.include is empty, so no device is left; write ["*"] for all'
 
 
-<<<<<<< HEAD
 def _controller_contradictions(config: Config) -> Iterator[str]:
     controller = config.controller
     if config.action.scheduler == "controller":
@@ -173,7 +168,8 @@ def _controller_contradictions(config: Config) -> Iterator[str]:
         text = getattr(controller, key)
         if text and not pattern.fullmatch(text):
             yield f'controller.{key}: "{text}" is none of its forms; write {KEYS["controller"][key].example}'
-=======
+
+
 def _slurm_contradictions(slurm: SlurmConfig) -> Iterator[str]:
     if slurm.rest_url.startswith("http") and not slurm.rest_token_file:
         yield "slurm.rest_token_file is missing: slurmrestd knows who asks by a token; name the file that holds it"
@@ -184,7 +180,6 @@ def _slurm_contradictions(slurm: SlurmConfig) -> Iterator[str]:
     if slurm.rest_version and slurm.rest_version not in REST_VERSIONS:
         version, known = slurm.rest_version, f"{REST_VERSIONS[0]} (Slurm 23.02) to {REST_VERSIONS[-1]}"
         yield f'slurm.rest_version: "{version}" is not known; write one of {known}, or leave it out for the newest'
->>>>>>> main
 
 
 def _alertmanager_contradictions(config: Config) -> Iterator[str]:
@@ -274,11 +269,7 @@ def _host_doubts(config: Config) -> Iterator[str]:
         **targets,
         **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
     }
-<<<<<<< HEAD
-    secret = ("tls_key", "client_key", "basic_auth_file", "bearer_token_file", "secret_file", "key_file", "tokens_file")
-=======
-    secret = ("tls_key", "client_key", "basic_auth_file", "token_file", "secret_file")
->>>>>>> main
+    secret = ("tls_key", "client_key", "basic_auth_file", "token_file", "secret_file", "key_file", "tokens_file")
     for key, name in named.items():
         if name:
             yield from _file_doubts(key, Path(name), secret=key.endswith(secret))

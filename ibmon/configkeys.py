@@ -23,11 +23,8 @@ class Kind(Enum):
     MATCH = "port"  # of the inventory: also by GUID or PCI address
     PORTS = "port pattern"  # device/port only
     URL = "URL"
-<<<<<<< HEAD
     URL_IF_ANY = "URL, or empty"
-=======
     SERVER = "URL or socket"
->>>>>>> main
     LISTEN = "address"
     CHOICE = "choice"
     CHOICES = "list of choices"

@@ -150,11 +150,8 @@ _WRITTEN: Mapping[Kind, str] = {
     Kind.TEXTS: "list of names",
     Kind.CHOICES: "list",
     Kind.URL: "http or https URL",
-<<<<<<< HEAD
     Kind.URL_IF_ANY: "http or https URL, or empty",
-=======
     Kind.SERVER: "URL or `unix:` path",
->>>>>>> main
     Kind.LISTEN: "address",
     Kind.NAME: "name",
 }

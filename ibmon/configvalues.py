@@ -226,11 +226,8 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.MATCH: port_match,
     Kind.PORTS: ports,
     Kind.URL: url,
-<<<<<<< HEAD
     Kind.URL_IF_ANY: lambda value: value and url(value),
-=======
     Kind.SERVER: server,
->>>>>>> main
     Kind.LISTEN: listen,
     Kind.CHOICE: _text,
     Kind.CHOICES: _text,
