@@ -20,9 +20,6 @@ from ibmon.drain import policy
 from ibmon.model import Finding, NodeFitness, Now, Ownership, Severity
 from ibmon.report import Report
 
-LATE: Final = 300.0
-"""Seconds for which a drain that was asked for and never seen may still be made (`ibmon.drain.reconcile.LATE`)."""
-
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
@@ -119,14 +116,12 @@ class AlarmDesk:
         self._write(entry)
         case.record = _record(entry)
 
-    def settle(self, case: Case, room: Room, now: Now) -> None:
+    def settle(self, case: Case, now: Now) -> None:
         """Write down what was learned of a case, and close it when nothing of it is left."""
         entry = self._book.alerts.get(case.node)
         if entry is None or entry.id != case.id:
             return
-        idle = not case.wants and not case.held and case.stands is None
-        never_came = idle and room.began >= case.proof and now.wall - entry.asked >= LATE
-        if case.over() or (never_came and not _shows(room, entry)):
+        if case.over():
             self.drop(case.node, now)
         elif (entry.held, entry.respected) != (case.held, case.gone):
             entry = msgspec.structs.replace(entry, held=case.held, respected=case.gone)
@@ -177,8 +172,3 @@ def _case_of(entry: AlertDrain, now: Now) -> Case:
 
 def _record(entry: AlertDrain) -> Ownership:
     return Ownership(entry.id, entry.reason, entry.asked, entry.held)
-
-
-def _shows(room: Room, entry: AlertDrain) -> bool:
-    view = room.nodes.get(entry.node)
-    return view is None or policy.owns(_record(entry), view)

@@ -64,6 +64,8 @@ class Bars:
                 return Bar("")
             if window := self._book.window_of(case.node, now):
                 return Bar(BlockCode.MAINTENANCE.value, now.monotonic + window.until - now.wall)
+        if not case.held and not case.stands and now.monotonic < case.arrives:
+            return Bar("", case.arrives)  # nothing of it is to be seen; it costs no call to find out whether it comes
         if now.monotonic < self._room.pause:
             return Bar(BlockCode.SCHEDULER_UNREACHABLE.value, self._room.pause)
         waits = case.waits(self._room, now)

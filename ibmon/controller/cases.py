@@ -21,6 +21,9 @@ RETRY_CAP: Final = 300.0
 RETRY_BLOCKED: Final = 60.0
 """Seconds until what the scheduler refused is tried again, and what it did not answer, doubling up to the cap."""
 
+LATE: Final = 300.0
+"""Seconds for which a drain that was asked for and never seen may still be made (`ibmon.drain.reconcile.LATE`)."""
+
 LIMIT_CODES: Final = frozenset(
     {BlockCode.LIMIT_NODES, BlockCode.LIMIT_RATE, BlockCode.LIMIT_UNREADABLE, BlockCode.MAX_UNAVAILABLE}
 )
@@ -38,6 +41,8 @@ class Case:
         held: it was seen to stand, so that its absence means that somebody has taken it away.
         gone: somebody took it away while it was wanted; it is not made again.
         proof: monotonic time before which a view proves nothing.
+        arrives: monotonic time until which a drain that was never seen may still be made: an earlier process, or a
+            call that failed, may have asked for it.
     """
 
     def __init__(self, owner: Owner, node: str, drain_id: str, reason: str, since: float, now: Now) -> None:
@@ -47,6 +52,7 @@ class Case:
         self.by = ""
         self.stands: bool | None = None
         self.proof = now.monotonic
+        self.arrives = now.monotonic + LATE
         self.record: Ownership | None = None  # what the node has stored
         self.told: tuple[str, str] = ("none", "")
         self._given = False  # we gave it back ourselves, so the record's `held` is of an earlier time
@@ -81,7 +87,7 @@ class Case:
 
     # ------------------------------------------------------------------------------------- what is true
 
-    def witness(self, room: Room) -> None:
+    def witness(self, room: Room, now: Now) -> None:
         """Learn from the newest view of the scheduler, if it is new enough to prove something."""
         view = room.nodes.get(self.node)
         if view is None or room.began < self.proof:
@@ -97,6 +103,8 @@ class Case:
                 self.stands = None  # somebody has drained it over ours; when that ends, it is seen what they want
             else:
                 self.stands, self.gone = False, True
+        elif not self.wants and now.monotonic >= self.arrives:
+            self.stands = False
 
     def first_look(self, room: Room) -> None:
         """Learn from a view that was read before this case began: only that the drain stands."""
@@ -116,6 +124,8 @@ class Case:
             self._calm()
         else:
             self.stands = None
+            if done.outcome == "failed":
+                self.arrives = now.monotonic + LATE
             if done.code is BlockCode.LIMIT_NODES:
                 self.held = False  # if it was made, it was taken back for the limit's sake
             self._refused(done, room, now)

@@ -206,7 +206,7 @@ class FleetDesk:
             self._notebook.add(note)
         for case in list(self._owned()):
             if case.node != self._busy:
-                case.witness(self._room)
+                case.witness(self._room, now)
                 self._settle(case, now)
         self._orphans.judge_all(self._busy)
         self._orphans.assign(self._cases_of, self._busy, now)
@@ -290,7 +290,7 @@ class FleetDesk:
 
     def _settle(self, case: Case, now: Now) -> None:
         if case.owner == "alertmanager":
-            self._alarms.settle(case, self._room, now)
+            self._alarms.settle(case, now)
         if case.stands is False and case.by:
             case.by = ""
             self._orphans.finished(case.node, case.id)
