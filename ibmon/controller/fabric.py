@@ -95,6 +95,7 @@ class FabricDesk:
         self._signs: dict[tuple[str, str], dict[Key, _Sign]] = {}  # by node and who tells it
         self._lone: dict[Key, dict[tuple[str, str], _Sign]] = {}  # those of no event
         self._waiting: set[str] = set()  # nodes with a port in INIT
+        self._turned = False  # they became many, or few
         self._began: list[Event] = []
         self._ended: list[Event] = []
 
@@ -143,18 +144,20 @@ class FabricDesk:
 
     @property
     def news(self) -> bool:
-        """Whether an event began or ended that `turn` has not told yet."""
-        return bool(self._began or self._ended)
+        """Whether what is held back has changed since the last `turn`."""
+        return bool(self._began or self._ended or self._turned)
 
     def forget(self, who: tuple[str, str], now: Now) -> None:
         """Nothing is known of these signs any more."""
         self.show(who, "", _NOTHING, now, ahead=0.0, fleet=0)
 
     def _note_init(self, node: str, shown: Mapping[Key, Shown]) -> None:
+        many = len(self._waiting) >= ON_A_LEAF
         if any(key.rule == PORT_INIT and not one.recovering for key, one in shown.items()):
             self._waiting.add(node)
         else:
             self._waiting.discard(node)
+        self._turned = self._turned or many is not (len(self._waiting) >= ON_A_LEAF)
 
     def _drop(self, who: tuple[str, str], key: Key) -> None:
         sign = self._signs[who].pop(key)
@@ -211,6 +214,7 @@ class FabricDesk:
         """The events that began and those that ended since the last turn, each told once."""
         for event in [event for event in self.events.values() if now.monotonic >= event.until]:
             self._end(event)
+        self._turned = False
         began, self._began = self._began, []
         ended, self._ended = self._ended, []
         return began, ended

@@ -137,6 +137,8 @@ class FleetDesk:
             self._alarms.heard(report, now)
             self._weigh(self._alarms.cases[node], now)
         case = self._docket.take(report, now)
+        if case is not None and node != self._busy:
+            case.witness(self._room, now)
         if node in self._room.claimed and node != self._busy:
             self._orphans.judge(node)
         if now.monotonic >= self._due() or self._fabric.news:
