@@ -28,11 +28,23 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetView(msgspec.Struct, frozen=True):
-    """The whole scheduler at one instant: every node by its name there, every pool, and who hangs on which leaf."""
+    """The whole scheduler at one instant: every node by its name there, every pool, and who hangs on which leaf.
+
+    `began` is the monotonic time at which reading began, None where it is not told: then a view proves something
+    about every write whose outcome was handed over before it.
+    """
 
     nodes: Mapping[str, NodeView]
     pools: tuple[Pool, ...]
     groups: Mapping[str, str] = {}
+    began: float | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A report that is not taken in: a word for metrics and one line for people."""
+
+    code: Literal["replay", "skew"]
+    text: str
 
 
 class AlertSeen(msgspec.Struct, frozen=True):
@@ -201,3 +213,23 @@ class Fleet(msgspec.Struct, frozen=True):
     drains: tuple[DrainRow, ...]
     fabric_events: tuple[FabricEvent, ...]
     maintenance: tuple[MaintenanceRow, ...]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What the controller's own metrics show. `nodes` by fitness; `drains` by owner and state.
+
+    `decisions` counts every change of what a node is answered, by decision and code.
+    """
+
+    leader: bool
+    stop: bool
+    quorum: Quorum
+    nodes: dict[str, int]
+    missing: int
+    unknown_names: int
+    drains: dict[tuple[str, str], int]
+    pools: tuple[PoolRow, ...]
+    fabric_events: int
+    fabric_events_total: int
+    decisions: dict[tuple[str, str], int]
+    view_age: float | None

@@ -182,7 +182,7 @@ def allowed(n: int, limits: LimitsConfig) -> int:
 
 def counted(pool: Pool) -> tuple[NodeView, ...]:
     """The nodes of a pool that count: all but powered-down and future ones."""
-    return tuple(node for node in pool.nodes if not node.flags & _NOT_COUNTED)
+    return tuple(node for node in pool.nodes if counts(node.flags))
 
 
 def choose_pools(pools: Sequence[Pool], node: str, limits: LimitsConfig) -> tuple[Pool, ...]:
@@ -207,27 +207,54 @@ def limit_gate(pools: Sequence[Pool] | None, node: str, limits: LimitsConfig, no
     chosen = choose_pools(pools, node, limits) if pools else ()
     if not chosen:
         return BlockCode.LIMIT_UNREADABLE
-    codes = [_pool_gate(pool, limits, now_wall) for pool in chosen]
+    codes = [tally_gate(tally(pool), limits, now_wall) for pool in chosen]
     return next((code for code in codes if code), None)
 
 
-def _pool_gate(pool: Pool, limits: LimitsConfig, now_wall: float) -> BlockCode | None:
+class Tally(NamedTuple):
+    """A pool as its limit sees it: nodes that count, since when each of ours is drained, and how many are away."""
+
+    nodes: int
+    ours: tuple[float | None, ...]
+    unavailable: int
+
+
+def counts(flags: frozenset[str]) -> bool:
+    """Whether a node in this state counts for the limits: all but powered-down and future ones do."""
+    return not flags & _NOT_COUNTED
+
+
+def unavailable(flags: frozenset[str]) -> bool:
+    """Whether a node in this state gets no work, whoever's doing that is."""
+    return bool(flags & _UNAVAILABLE)
+
+
+def tally(pool: Pool) -> Tally:
+    """The numbers of one pool."""
     nodes = counted(pool)
-    ours = [view for view in nodes if claims(view)]
-    if len(ours) >= allowed(len(nodes), limits):
+    ours = tuple(view.since for view in nodes if claims(view))
+    return Tally(len(nodes), ours, sum(1 for view in nodes if unavailable(view.flags)))
+
+
+def tally_gate(numbers: Tally, limits: LimitsConfig, now_wall: float) -> BlockCode | None:
+    """Why a pool with these numbers has no room for one more drain now, or None where it has."""
+    if len(numbers.ours) >= allowed(numbers.nodes, limits):
         return BlockCode.LIMIT_NODES
-    if sum(1 for view in nodes if view.flags & _UNAVAILABLE) > limits.max_unavailable * len(nodes) + 1e-9:
+    if numbers.unavailable > limits.max_unavailable * numbers.nodes + 1e-9:
         return BlockCode.MAX_UNAVAILABLE
     if limits.new_per_minute <= 0:
         return BlockCode.LIMIT_RATE
-    # Below one a minute the window grows instead: 0.5 is one in two minutes.
-    window = 60.0 / min(1.0, limits.new_per_minute)
-    times = [view.since for view in ours]
-    known = [since for since in times if since is not None]
-    if len(known) < len(times):
+    window = rate_window(limits)
+    known = [since for since in numbers.ours if since is not None]
+    if len(known) < len(numbers.ours):
         return BlockCode.LIMIT_UNREADABLE
     recent = sum(1 for since in known if since > now_wall - window)
     return BlockCode.LIMIT_RATE if recent >= max(1, math.floor(limits.new_per_minute)) else None
+
+
+def rate_window(limits: LimitsConfig) -> float:
+    """Seconds within which new drains are counted: below one a minute it grows, 0.5 is one in two minutes."""
+    return 60.0 / min(1.0, limits.new_per_minute)
 
 
 def beyond_limit(pools: Sequence[Pool], node: str, limits: LimitsConfig) -> bool:

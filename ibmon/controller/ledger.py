@@ -1,0 +1,182 @@
+"""What the controller must not forget: stops, waves, windows, Alertmanager's drains, people's releases, names seen.
+
+Owns the durable document and the version of its form. Where it is kept is the runtime's business. All else the
+scheduler and the nodes know, and tell again after a start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from ibmon.controller.values import Stop
+from ibmon.model import Mode, Now
+
+VERSION: Final = 1
+
+
+class LedgerError(Exception):
+    """The document cannot be used: damaged, or written by a newer version. Set it aside; its drains are orphans."""
+
+
+class Wave(msgspec.Struct, frozen=True):
+    """How far the controller goes with these nodes (names or shell patterns), whatever the configuration says."""
+
+    nodes: tuple[str, ...]
+    mode: Mode
+    user: str
+    at: float
+
+    def covers(self, node: str) -> bool:
+        """Whether the node is in this wave."""
+        return matches(node, self.nodes)
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Somebody works on these nodes (names or shell patterns) until a time on the wall clock."""
+
+    id: str
+    nodes: tuple[str, ...]
+    reason: str
+    user: str
+    until: float
+
+    def covers(self, node: str) -> bool:
+        """Whether the node is in this window."""
+        return matches(node, self.nodes)
+
+
+class AlertDrain(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a drain that an alert asks for.
+
+    `firing` are the alerts that fire, by Alertmanager's fingerprint, and since when. `asked` is when the scheduler was
+    asked last (wall time; 0: never yet), `held` whether the drain was seen to stand, `resolved` when the last alert
+    ended, and `respected` that somebody has taken the drain away.
+    """
+
+    node: str
+    alert: str
+    id: str
+    reason: str
+    since: float
+    firing: dict[str, float] = {}
+    asked: float = 0.0
+    held: bool = False
+    resolved: float | None = None
+    respected: bool = False
+
+
+class GivingBack(msgspec.Struct, frozen=True):
+    """A person wants the drain of this id back."""
+
+    id: str
+    user: str
+    at: float
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """The document. `seen` holds when a node reported last (wall time, whole seconds), for the quorum."""
+
+    v: int = VERSION
+    stop: Stop | None = None
+    waves: tuple[Wave, ...] = ()
+    windows: tuple[Window, ...] = ()
+    alerts: dict[str, AlertDrain] = {}
+    releases: dict[str, GivingBack] = {}
+    seen: dict[str, int] = {}
+
+    @classmethod
+    def read(cls, data: bytes) -> Ledger:
+        """The document in these bytes; LedgerError for damage, and for a version that this one does not know."""
+        try:
+            version = msgspec.json.decode(data, type=_Versioned).v
+            if version > VERSION:
+                raise LedgerError(f"the ledger has version {version}, newer than {VERSION}: run a newer ibmon")
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise LedgerError(f"the ledger is damaged: {error}") from None
+        except UnicodeDecodeError as error:
+            raise LedgerError(f"the ledger is damaged: {error}") from None
+
+
+class _Versioned(msgspec.Struct):
+    v: int
+
+
+class Book:
+    """The ledger while it is worked with. `first_end` is when the next window ends (wall time)."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.stop = ledger.stop
+        self.waves = ledger.waves
+        self.windows = ledger.windows
+        self.alerts = dict(ledger.alerts)
+        self.releases = dict(ledger.releases)
+        self._modes: dict[str, Mode] = {}
+        self.first_end = _first_end(self.windows)
+        self._revision = self._written = self._saved = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether something must be saved before anybody relies on it."""
+        return self._revision != self._saved
+
+    def touch(self) -> None:
+        """Something was changed."""
+        self._revision += 1
+        self._modes = {}
+        self.first_end = _first_end(self.windows)
+
+    def to_bytes(self, seen: Mapping[str, float]) -> bytes:
+        """The document as it is now."""
+        self._written = self._revision
+        return msgspec.json.encode(
+            Ledger(
+                stop=self.stop,
+                waves=self.waves,
+                windows=self.windows,
+                alerts=self.alerts,
+                releases=self.releases,
+                seen={name: int(wall) for name, wall in seen.items()},
+            )
+        )
+
+    def saved(self) -> None:
+        """What `to_bytes` gave last is safe now; what was changed since is not."""
+        self._saved = self._written
+
+    def mode_of(self, node: str, default: Mode) -> Mode:
+        """How far the controller goes with a node: the newest wave that has it, else `default`."""
+        if not self.waves:
+            return default
+        mode = self._modes.get(node)
+        if mode is None:
+            mode = next((wave.mode for wave in reversed(self.waves) if wave.covers(node)), default)
+            self._modes[node] = mode
+        return mode
+
+    def window_of(self, node: str, now: Now) -> Window | None:
+        """The window that a node is in, the one that lasts longest."""
+        open_now = [window for window in self.windows if window.until > now.wall and window.covers(node)]
+        return max(open_now, key=lambda window: window.until, default=None)
+
+    def end_windows(self, now: Now) -> list[Window]:
+        """Remove the windows whose time is up, and return them."""
+        over = [window for window in self.windows if window.until <= now.wall]
+        if over:
+            self.windows = tuple(window for window in self.windows if window.until > now.wall)
+            self.touch()
+        return over
+
+
+def _first_end(windows: tuple[Window, ...]) -> float:
+    return min((window.until for window in windows), default=math.inf)
+
+
+def matches(node: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a name is one of these, or fits one of these shell patterns."""
+    return any(node == pattern or fnmatchcase(node, pattern) for pattern in patterns)
