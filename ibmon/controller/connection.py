@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._buffer.clear()
         self._head = None
         self._release()
-        if self._half or not self._transport.can_write_eof():
+        if self._half or self._host.closing or not self._transport.can_write_eof():
             self._transport.close()
         else:
             self._transport.write_eof()
