@@ -26,6 +26,7 @@ class Kind(str, Enum):
     GAUGE = "gauge"
     INFO = "info"
     SUMMARY = "summary"
+    HISTOGRAM = "histogram"
 
 
 OPENMETRICS_END = b"# EOF\n"
