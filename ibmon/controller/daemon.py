@@ -378,8 +378,8 @@ class _Front:
     def report(self, report: Report, now: Now) -> Reply | Refused:
         return self._controller.reported(report, now)
 
-    def alert(self, seen: AlertSeen, now: Now) -> object:
-        return self._controller.desk.alert(seen, now)
+    def alert(self, seen: AlertSeen, now: Now) -> None:
+        self._controller.desk.alert(seen, now)
 
     def ask(self, ask: Ask, now: Now) -> Told:
         return self._controller.desk.ask(ask, now)

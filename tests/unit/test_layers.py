@@ -22,6 +22,8 @@ SHELL = (
     "configvalues", "backoff", "__main__", "rulesdoc", "controller.api", "controller.auth", "controller.brain",
     "controller.client", "controller.complaints", "controller.connection", "controller.families",
     "controller.inbound", "controller.metrics", "controller.reports", "controller.server", "controller.tokens",
+    "controller.assembly", "controller.conditions", "controller.daemon", "controller.keeping", "controller.page",
+    "controller.schedulers", "controller.worker", "controller.http",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
     "time", "datetime", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "socket", "ssl", "select",
