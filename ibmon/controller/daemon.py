@@ -116,6 +116,7 @@ class Controller:
         self._keeper = Keeper(store, assembly.ledger_place(config, store))
         self._leader = assembly.election(config)
         self.desk = FleetDesk(self._settings, Ledger(), self._clock.now(), leader=False)
+        files = page.load()
         world = World(
             desk=_Front(self),
             now=self._clock.now,
@@ -125,7 +126,7 @@ class Controller:
             leader=self.leads,
             save=self._save,
             audit=self._keeper.audit,
-            pages=page.load().get,
+            pages=lambda path: files.get(path),
             open_views=views_are_open(config.controller),
             touched=self._touched,
         )
