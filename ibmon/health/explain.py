@@ -223,8 +223,8 @@ _MOST: Final[Mapping[Mode, str]] = {
 }
 
 _FLEET: Final = (
-    "Where a fleet controller drains (action.scheduler), it may drain the node all the same: that one sees other nodes, "
-    "and does it only while fewer than three of them show the fault."
+    "Where a fleet controller drains (action.scheduler), it may drain the node all the same: the controller sees other "
+    "nodes, and does it only while fewer than three of them show the fault."
 )
 
 

@@ -17,7 +17,8 @@ SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
     "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node",
     "drain.slurm_text", "drain.command", "drain.controller", "drain.correspondence",
-    "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture", "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
+    "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture", "virtualtree",
+    "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
     "configvalues", "backoff", "__main__", "rulesdoc",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
