@@ -114,6 +114,12 @@ class ControllerClient:
         self._aborted = True
         self._cut()
 
+    def close(self) -> None:
+        """Give the connection back; the thread that sends does this."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
     # ------------------------------------------------------------------------------------- one exchange
 
     def _exchange(self, body: bytes, headers: Mapping[str, str]) -> _Answer:
@@ -139,7 +145,7 @@ class ControllerClient:
         """One request; a connection on which anything went wrong, or something is left over, is not used again."""
         connection = self._connection
         if connection is None or not connection.is_connected:
-            self._close()
+            self.close()
             connection = self._connection = self._connect()
         whole = False
         try:
@@ -157,7 +163,7 @@ class ControllerClient:
             return found
         finally:
             if not whole:
-                self._close()
+                self.close()
 
     def _connect(self) -> HTTPConnection:
         if not self._secure:
@@ -168,11 +174,6 @@ class ControllerClient:
             why = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "no certificates in it"
             raise ValueError(f"controller.ca: {self._ca} cannot be used: {why}") from None
         return HTTPSConnection(self._host, self._port, timeout=self._deadline, ssl_context=context)
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _overdue(self) -> None:
         self._late.set()
@@ -229,13 +230,15 @@ class ControllerClient:
         """What went wrong in our own words: those of libraries hold objects and whole URLs."""
         if self._aborted:
             return "stopped"
-        if self._late.is_set() or isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
+        if self._late.is_set():
             return f"no answer within {self._deadline:g} s"
         if isinstance(error, NameResolutionError):
             return "the host name is not known"
         if isinstance(error, NewConnectionError):
             cause = error.__cause__
             return (cause.strerror if isinstance(cause, OSError) and cause.strerror else "no connection").lower()
+        if isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
+            return f"no answer within {self._deadline:g} s"
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {error.verify_message}"
         if isinstance(error, ssl.SSLError):

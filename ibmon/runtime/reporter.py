@@ -56,6 +56,10 @@ class Way(Protocol):
         """End the call that is under way, and every later one."""
         ...
 
+    def close(self) -> None:
+        """Give back what is kept between calls."""
+        ...
+
 
 class Pace:
     """When the next report is due, in monotonic seconds."""
@@ -168,6 +172,7 @@ class Reporter:
                 pause = self._failed(SchedulerError(f"a fault of ibmon: {type(error).__name__}"), self._clock.now())
             # A controller that does not answer is left alone whatever happens here.
             (self._closed if self._pace.failures else self._wake).wait(pause)
+        self._way.close()
 
     def _turn(self, now: Now) -> float:
         """Send what is due; the seconds until something is due again."""
