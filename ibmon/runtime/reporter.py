@@ -116,7 +116,10 @@ class Numbers:
 
 
 class Reporter:
-    """Takes requests as an `Actor` and pictures as a `ConditionKeeper`; `post` takes what comes of them."""
+    """Takes requests as an `Actor` and pictures as a `ConditionKeeper`; `post` takes what comes of them.
+
+    `start` begins the thread; without one `turn` does its work in whatever time the caller has.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class Reporter:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ibmon-controller", daemon=True)
-        self._thread.start()
+        self.start = self._thread.start
 
     def submit(self, request: Drain | Release) -> None:
         """Take a request; it leaves with the next picture."""
@@ -158,37 +161,39 @@ class Reporter:
         self._closed.set()
         self._wake.set()
         self._way.abort()
-        self._thread.join(seconds)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
 
     # ------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         while not self._closed.is_set():
             self._wake.clear()
-            try:
-                pause = self._turn(self._clock.now())
-            except Exception as error:
-                log.exception("event=controller-fault")
-                pause = self._failed(SchedulerError(f"a fault of ibmon: {type(error).__name__}"), self._clock.now())
+            pause = self.turn(self._clock.now())
             # A controller that does not answer is left alone whatever happens here.
             (self._closed if self._pace.failures else self._wake).wait(pause)
         self._way.close()
 
-    def _turn(self, now: Now) -> float:
-        """Send what is due; the seconds until something is due again."""
+    def turn(self, now: Now) -> float:
+        """Send what is due; the seconds until something is due again. A fault of our own counts as a failed report."""
+        try:
+            return self._send_due(now)
+        except SchedulerError as error:
+            return 0.0 if self._closed.is_set() else self._failed(error, self._clock.now())
+        except Exception as error:
+            log.exception("event=controller-fault")
+            return self._failed(SchedulerError(f"a fault of ibmon: {type(error).__name__}"), self._clock.now())
+
+    def _send_due(self, now: Now) -> float:
         letter, ended = self._correspondence.letter(now, self._numbers.next(now.monotonic))
         self._hand_over(ended)
         if letter is None:
             return INTERVAL
         digest = reporting.digest(letter.report)
-        waiting = self._correspondence.waiting
-        due = self._pace.due(changed=digest != self._told, waiting=waiting)
+        due = self._pace.due(changed=digest != self._told, waiting=self._correspondence.waiting)
         if due > now.monotonic:
             return due - now.monotonic
-        try:
-            letter, reply = self._ask(letter)
-        except SchedulerError as error:
-            return 0.0 if self._closed.is_set() else self._failed(error, self._clock.now())
+        letter, reply = self._ask(letter)
         self._told = digest
         return self._arrived(letter, reply, self._clock.now())
 

@@ -71,4 +71,6 @@ def reporter(
     # Reports are numbered within a boot; where nobody tells which one this is, within the process.
     boot = identity.boot_id or f"since-{clock.now().wall:.3f}"
     told = Correspondence(store, gates, version=__version__, boot_id=boot)
-    return Reporter(post, ControllerClient(config.controller), told, clock, node=identity.node, metrics=metrics)
+    made = Reporter(post, ControllerClient(config.controller), told, clock, node=identity.node, metrics=metrics)
+    made.start()
+    return made

@@ -33,9 +33,10 @@ def fault(port="mlx5_3", **facts):
 class FleetSide:
     """What the controller does with a report: `reconcile` against the cluster, at once, with the node's own record."""
 
-    def __init__(self, cluster: Cluster | None = None, wall=lambda: 0.0) -> None:
+    def __init__(self, cluster: Cluster | None = None, wall=lambda: 0.0, node=NAME) -> None:
         self.cluster = cluster or Cluster(100, wall=wall)
         self.wall = wall
+        self.node = node
         self.stop = False
         self.mode = Mode.DRAIN
         self.silent = False  # it has just begun and does not know the fleet yet
@@ -81,7 +82,7 @@ class FleetSide:
     @property
     def reason(self):
         """The reason of the node's drain; empty where it is not drained."""
-        view = self.cluster.view(NAME)
+        view = self.cluster.view(self.node)
         return view.reason if view.drained else ""
 
 
