@@ -85,7 +85,6 @@ class DrainView(msgspec.Struct, frozen=True):
     """
 
     intent: Intent
-    asks: bool = False
     owned: Ownership | None = None
     blocked: BlockCode | None = None
     would: int = 0
@@ -93,6 +92,7 @@ class DrainView(msgspec.Struct, frozen=True):
     asked: PersonRelease | None = None
     orphaned: bool = False
     action_errors: Mapping[str, int] = {}
+    asks: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, weakref=True):

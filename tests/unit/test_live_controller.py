@@ -9,7 +9,7 @@ import time
 import pytest
 from fleet_http import MASTER, ControllerServer, secret, signed
 from fleet_side import FleetSide
-from livenode import DECLARED, FAST, NAME, QUICK, LiveNode, always, until
+from livenode import DECLARED, FAST, NAME, QUICK, LiveNode, until
 
 from ibmon.cli import quickcheck, verdictfile
 from ibmon.drain.cluster import Cluster
@@ -156,4 +156,3 @@ def test_a_wrong_key_is_one_line_that_names_the_file_and_switches_actions_off(no
     assert key.removeprefix("whsec_") not in daemon.text
     assert node_key(MASTER, NAME).hex() not in daemon.text
     assert server.reports == []
-
