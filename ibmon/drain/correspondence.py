@@ -187,7 +187,8 @@ class Correspondence:
             return EffectDone("drain", request.id, "failed", detail=detail)
         owned = request.what.owned
         if owned is None:
-            return None
+            detail = "there is no record of a drain here; what stands without one is given back at the controller"
+            return EffectDone("release", "", "blocked", code=BlockCode.FOREIGN_DRAIN, detail=f"{detail}: ibmon release")
         self._save()
         try:
             stored = self._store.ownership()
@@ -205,7 +206,7 @@ class Correspondence:
         wish = letter.report.intent
         if wish.drain:
             return self._of_drain(wish, reply)
-        if wish.id or wish.by:
+        if wish.id:
             return self._of_release(wish, reply)
         return self._of_record(reply, letter)
 

@@ -62,8 +62,6 @@ class FleetSide:
             assert record is not None, "a node gave something back that it has not on record"
             assert record.id == wish.id, "a node gave something back that it has not on record"
             done = reconcile.release(record, client, store, gates, now)
-        elif wish.by:
-            done = reconcile.reclaim(client, store, gates, now)
         elif record is not None:
             return self._of_record(client, record)
         else:

@@ -199,13 +199,14 @@ def test_a_person_gives_the_node_back_through_the_controller_with_their_name(nod
     assert node.desk.blocked is BlockCode.OVERRIDE
 
 
-def test_a_drain_without_any_record_is_given_back_by_a_persons_word(node, fleet):
+def test_a_drain_without_any_record_is_the_controllers_to_give_back_and_who_asks_is_told_so(node, fleet):
     act(fleet, "drain", reason="ibmon: port-down mlx5_3/1 DOWN [id 7f3a9c]")
     node.desk.give_back(Person(1, "release", "bob"), action=_action(node), now=node.now, stopped=False, enabled=True)
     node.live(4)
 
-    assert fleet.reason == ""
-    assert node.desk.asked.outcome == "gone"
+    assert fleet.reason
+    assert (node.desk.asked.outcome, node.desk.asked.code) == ("blocked", BlockCode.FOREIGN_DRAIN)
+    assert "at the controller: ibmon release" in node.desk.asked.detail
 
 
 def _action(node):
