@@ -33,6 +33,7 @@ _CONTROLLER_SHAPES: Mapping[str, re.Pattern[str]] = {
     "lease": re.compile(_OBJECT),
     "ledger": re.compile(rf"configmap:{_OBJECT}"),
 }
+_NODE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")  # as `ibmon.report` has it on the wire
 _TAINT_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -155,6 +156,8 @@ def _contradictions(config: Config) -> Iterator[str]:
 def _controller_contradictions(config: Config) -> Iterator[str]:
     controller = config.controller
     if config.action.scheduler == "controller":
+        if config.node.name and not _NODE_NAME.fullmatch(config.node.name):
+            yield f'node.name: the controller takes letters, digits, dots, - and _ only, not "{config.node.name}"'
         for key in ("url", "key_file"):
             if not getattr(controller, key):
                 what = KEYS["controller"][key].help

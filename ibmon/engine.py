@@ -14,7 +14,7 @@ import msgspec
 
 from ibmon import maintenance, people
 from ibmon.announce import Announcer, log
-from ibmon.config import Config
+from ibmon.config import ActionConfig, Config
 from ibmon.devices import Company, Devices
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
@@ -32,6 +32,7 @@ from ibmon.messages import (
     Effect,
     EffectDone,
     Event,
+    FleetWord,
     Hotplug,
     KernelLine,
     ListingDone,
@@ -109,6 +110,7 @@ class Engine:
         self.identity = identity
         self.enabled = enabled
         self.stopped = False
+        self.fleet = FleetWord()
         self.default_route = default_route
         self.devices = Devices()
         self.sampler = Sampler(config.sampling, now.monotonic if phase is None else phase)
@@ -152,6 +154,7 @@ class Engine:
             EffectDone: self._acted,
             Person: self._asked,
             StopFile: self._stop,
+            FleetWord: self._fleet,
             Reloaded: self._reload,
         }
         self._pending: list[Effect] = []
@@ -300,9 +303,9 @@ class Engine:
         requests = self.desk.decide(
             self.findings,
             self.fitness,
-            self.config.action,
+            self._action(),
             now,
-            stopped=self.stopped,
+            stopped=self.stopped or self.fleet.stop,
             enabled=self.enabled,
             maintenance=self.maintenance.on,
         )
@@ -362,6 +365,13 @@ class Engine:
     def _mode(self) -> Mode:
         return self.config.action.mode if self.enabled else Mode.OBSERVE
 
+    def _action(self) -> ActionConfig:
+        """[action] as the fleet controller lets it be: where it withholds draining, this node alerts at most."""
+        action = self.config.action
+        if self.fleet.mode is Mode.DRAIN or action.mode is not Mode.DRAIN:
+            return action
+        return msgspec.structs.replace(action, mode=Mode.ALERT)
+
     def _acted(self, event: EffectDone, now: Now) -> None:
         self.desk.done(event, now)
         code = event.code.value if event.code else None
@@ -383,6 +393,9 @@ class Engine:
     def _answer(self, event: Person, now: Now) -> Answer:
         if event.action in maintenance.ACTIONS:
             return self.maintenance.asked(event, self.judge.ports, now)
+        if event.action == "release" and (self.fleet.stop or self._action() != self.config.action):
+            text = "the fleet controller lets nothing be written to the scheduler for this node now; ask there"
+            return Answer(event.ticket, done=False, text=text)
         if event.action == "release":
             return self.desk.give_back(event, self.config.action, now, stopped=self.stopped, enabled=self.enabled)
         return people.answer(event, self.judge, self._memory)
@@ -391,6 +404,11 @@ class Engine:
         if event.present is not self.stopped:
             self.stopped = event.present
             self._log("warning" if event.present else "info", "stop-file", present=event.present)
+
+    def _fleet(self, event: FleetWord, _: Now) -> None:
+        if event != self.fleet:
+            self.fleet = event
+            self._log("warning" if event.stop else "info", "fleet", stop=event.stop, mode=event.mode.value)
 
     def _reload(self, event: Reloaded, now: Now) -> None:
         config = self.config = event.config
@@ -435,7 +453,7 @@ class Engine:
             at=now,
             node=self.identity.node,
             boot_id=self.identity.boot_id,
-            mode=self.config.action.mode,
+            mode=self._action().mode,
             fitness=self.fitness,
             up=self.devices.names is not None,
             listing_errno=self.devices.listing_errno,

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ibmon.config import Config
-from ibmon.model import BlockCode, Device, Finding, Intent, Listing, NodeView, Ownership, Reading, Tier
+from ibmon.model import BlockCode, Device, Finding, Intent, Listing, Mode, NodeView, Ownership, Reading, Tier
 
 # ---------------------------------------------------------------------------------------------- events
 
@@ -81,7 +81,8 @@ class EffectDone(msgspec.Struct, frozen=True):
     """How a Drain or Release ended.
 
     `outcome` is what is true now: `done` (ours, read back), `gone` (not drained any more), `blocked` (not done,
-    `code` says why), `failed` (not known; it will be tried again).
+    `code` says why), `failed` (not known; it will be tried again). A blocked drain that is `open` may still be made by
+    whoever was asked, so its record stays until it is known not to stand.
     """
 
     effect: Literal["drain", "release"]
@@ -90,6 +91,14 @@ class EffectDone(msgspec.Struct, frozen=True):
     code: BlockCode | None = None
     detail: str = ""
     view: NodeView | None = None
+    open: bool = False
+
+
+class FleetWord(msgspec.Struct, frozen=True):
+    """What the fleet controller said last: whether it has a stop in force, and how far it lets this node go."""
+
+    stop: bool = False
+    mode: Mode = Mode.DRAIN
 
 
 class StopFile(msgspec.Struct, frozen=True):
@@ -105,7 +114,7 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 HostEvent: TypeAlias = ListingDone | Discovered | ReadDone | KernelLine | Hotplug | DeviceFree
-Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | Person | StopFile | Reloaded
+Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | FleetWord | Person | StopFile | Reloaded
 
 # --------------------------------------------------------------------------------------------- effects
 

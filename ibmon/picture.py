@@ -23,6 +23,7 @@ def drain_view(desk: DrainDesk) -> DrainView:
     """Where the drain of this node stands."""
     return DrainView(
         intent=desk.intent or NOTHING_WANTED,
+        asks=desk.asks,
         owned=desk.owned,
         blocked=desk.blocked,
         would=desk.would,
@@ -54,6 +55,7 @@ def _counted(port: PortId) -> tuple[list[tuple[int, str]], int]:
 def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str) -> PortView:
     desk = judge.ports[port]
     row, facts = desk.expected, desk.facts
+    running = {rule: episode for rule, episode in desk.episodes.items() if _runs_on(rule, desk, episode)}
     return PortView(
         id=port,
         role=row.role,
@@ -74,9 +76,6 @@ def _port_view(judge: Judge, port: PortId, moved: Moved, now: Now, boot_id: str)
         width=facts.width if facts else None,
         flaps=desk.link.count(now, boot_id),
         moved=moved.get(port.device, {}).get(port.port, ()),
-        hold={
-            rule: max(0.0, desk.settings[rule].hold - episode.elapsed)
-            for rule, episode in desk.episodes.items()
-            if _runs_on(rule, desk, episode)
-        },
+        hold={rule: max(0.0, desk.settings[rule].hold - episode.elapsed) for rule, episode in running.items()},
+        onset={rule: episode.onset for rule, episode in running.items()},
     )

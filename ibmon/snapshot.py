@@ -50,7 +50,8 @@ class PortView(msgspec.Struct, frozen=True):
 
     `slot` is the port's identity; `declared` and `trusted` say who stands behind its being expected (trusted without
     declared: accepted, or the site trusts what is learned). `moved` are the error counters that rose within the last
-    hour, by column, with the rise. `hold` is the number of seconds until each hold that runs now would end, by rule.
+    hour, by column, with the rise. `hold` is the number of seconds until each hold that runs now would end, by rule,
+    and `onset` the wall time at which its condition was first seen.
     """
 
     id: PortId
@@ -73,12 +74,14 @@ class PortView(msgspec.Struct, frozen=True):
     flaps: int = 0
     moved: tuple[tuple[Column, int], ...] = ()
     hold: Mapping[str, float] = {}
+    onset: Mapping[str, float] = {}
 
 
 class DrainView(msgspec.Struct, frozen=True):
     """Where the drain of this node stands. `would` counts drains that observe or alert mode did not make.
 
-    `asked` is the newest release that a person asked this process for, and what came of it.
+    `asks` is whether nothing on this node's own side bars the drain that is wanted. `asked` is the newest release that
+    a person asked this process for, and what came of it.
     """
 
     intent: Intent
@@ -89,6 +92,7 @@ class DrainView(msgspec.Struct, frozen=True):
     asked: PersonRelease | None = None
     orphaned: bool = False
     action_errors: Mapping[str, int] = {}
+    asks: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, weakref=True):

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -116,7 +117,6 @@ class Controller:
         self._keeper = Keeper(store, assembly.ledger_place(config, store))
         self._leader = assembly.election(config)
         self.desk = FleetDesk(self._settings, Ledger(), self._clock.now(), leader=False)
-        files = page.load()
         world = World(
             desk=_Front(self),
             now=self._clock.now,
@@ -126,7 +126,7 @@ class Controller:
             leader=self.leads,
             save=self._save,
             audit=self._keeper.audit,
-            pages=lambda path: files.get(path),
+            pages=_Pages(page.load()),
             open_views=views_are_open(config.controller),
             touched=self._touched,
         )
@@ -185,7 +185,7 @@ class Controller:
                 self._reread()
             present = reconcile.stop_file_present(self._config.action.stop_file)
             try:
-                self.server.call(lambda present=present: self._beat(present)).result(BEAT)
+                self.server.call(partial(self._beat, present)).result(BEAT)
             except TimeoutError:
                 continue  # no watchdog: systemd starts another one if this goes on
             self._notifier.send("WATCHDOG=1")
@@ -368,6 +368,16 @@ class Controller:
 
         saving.add_done_callback(told)
         return saving
+
+
+class _Pages:
+    """The files of the web page by their path."""
+
+    def __init__(self, files: Mapping[str, page.File]) -> None:
+        self._files = files
+
+    def __call__(self, path: str) -> page.File | None:
+        return self._files.get(path)
 
 
 class _Front:

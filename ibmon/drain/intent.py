@@ -30,12 +30,6 @@ LOST_STATE_QUIET = 600.0
 """Seconds of a fit node before a drain is given back whose findings were lost with the state."""
 
 
-_OWN_BARS = frozenset(
-    {BlockCode.STOP, BlockCode.MODE, BlockCode.OVERRIDE, BlockCode.INVENTORY_UNCONFIRMED, BlockCode.MAINTENANCE}
-)
-"""Codes that this desk gives by itself; all others are what the scheduler last said."""
-
-
 class Override(msgspec.Struct, frozen=True, array_like=True):
     """An operator resumed the node while it was bad: no drain for the same subjects until it ends."""
 
@@ -73,9 +67,12 @@ class DrainDesk:
         self.override = memory.override if memory.override and memory.override.boot_id == boot_id else None
         self.owned = owned
         self.blocked: BlockCode | None = None
+        self.asks = False  # the drain is wanted, and nothing on this node's side bars it
         self.errors: dict[str, int] = {}
         self.asked: PersonRelease | None = None  # the newest that a person wanted back, and what came of it
         self._busy = False
+        self._out = ""  # which effect is out while busy
+        self._barred = False  # whether `blocked` is this desk's own word
         self._asked: Intent | None = None  # the drain that was asked for last
         self._serving = False  # what is out was asked for by a person
         self._waiting = False  # a request is due but for its time
@@ -115,19 +112,19 @@ class DrainDesk:
         working = bool(due) and not outside
         if not working:
             self._want(outside, mode, now)
-        self._waiting = False
+        self._waiting = self.asks = False
         if self.asked is not None and self.asked.outcome is None and not self._busy:
             return self._ask(Release(self.owned, self.asked.user), now, by_person=True)
         if working:
-            self.blocked = BlockCode.MAINTENANCE
+            self._bar(BlockCode.MAINTENANCE)
             return []
         if self.intent is not None:
-            barred = self._bar(mode, action, now, stopped=stopped)
-            if barred is not None:
-                self.blocked = barred
-                return []
-            return self._ask(Drain(self.intent), now)
-        self.blocked = BlockCode.INVENTORY_UNCONFIRMED if capable else None
+            barred = self._obstacle(mode, action, now, stopped=stopped)
+            if barred is not None or self._barred:
+                self._bar(barred)
+            self.asks = barred is None
+            return self._ask(Drain(self.intent), now) if self.asks else []
+        self._bar(BlockCode.INVENTORY_UNCONFIRMED if capable else None)
         may_release = (
             self.owned is not None
             and action.auto_release
@@ -160,7 +157,11 @@ class DrainDesk:
                 self.would += 1
         self._reset()
 
-    def _bar(self, mode: Mode, action: ActionConfig, now: Now, *, stopped: bool) -> BlockCode | None:
+    def _bar(self, code: BlockCode | None) -> None:
+        """Say why this node's own side asks for nothing; None where it has no reason, or no more."""
+        self.blocked, self._barred = code, code is not None
+
+    def _obstacle(self, mode: Mode, action: ActionConfig, now: Now, *, stopped: bool) -> BlockCode | None:
         """Why nothing is asked of the scheduler at all; None where the scheduler's side decides."""
         if stopped:
             return BlockCode.STOP
@@ -173,8 +174,6 @@ class DrainDesk:
                 return BlockCode.OVERRIDE
             self.override = None
             self._reset()
-        if self.blocked in _OWN_BARS:
-            self.blocked = None
         return None
 
     def _quiet_over(self, fitness: NodeFitness, now: Now) -> bool:
@@ -194,6 +193,7 @@ class DrainDesk:
         self._waiting = now.monotonic < self._next_try and not by_person
         self._serving = by_person
         self._busy = not self._waiting
+        self._out = "drain" if isinstance(request, Drain) else "release"
         if isinstance(request, Drain):
             self._asked = request.intent
         return [] if self._waiting else [request]
@@ -228,19 +228,23 @@ class DrainDesk:
     # ------------------------------------------------------------------------------------- what came of it
 
     def done(self, event: EffectDone, now: Now) -> None:
-        """Take in how a request ended."""
-        self._busy = False
-        by_person, self._serving = self._serving, False
+        """Take in how a request ended, or what has become of a drain meanwhile: the fleet controller tells unasked."""
+        by_person = False
+        if event.effect == self._out:
+            by_person, self._serving = self._serving, False
+            self._busy, self._out = False, ""
+        self._barred = False
         if by_person and self.asked is not None:
             self.asked = msgspec.structs.replace(
                 self.asked, outcome=event.outcome, code=event.code, detail=event.detail
             )
         if event.code is not None and event.outcome != "done":
             self.errors[event.code.value] = self.errors.get(event.code.value, 0) + 1
+        asked = self._asked if self._asked is not None and self._asked.id == event.id else None
+        if (event.outcome == "failed" or event.open) and self.owned is None and asked is not None:
+            # It may still arrive: until it is known not to, it is ours to give back.
+            self.owned = Ownership(event.id, asked.reason, now.wall)
         if event.outcome == "failed":
-            if self.owned is None and self._asked is not None and self._asked.id == event.id:
-                # It may still arrive: until it is known not to, it is ours to give back.
-                self.owned = Ownership(event.id, self._asked.reason, now.wall)
             self._tries += 1
             wait = min(RETRY_CAP, RETRY_FIRST * 2 ** (self._tries - 1))
             self._next_try = now.monotonic + wait * spread(f"{self.node}{event.id}{self._tries}", 0.2)
@@ -280,7 +284,7 @@ class DrainDesk:
         self._reset()
         if respect and self.intent is not None:
             self.override = Override(now.monotonic, self.boot_id, self.subjects)
-            self.blocked = BlockCode.OVERRIDE
+            self._bar(BlockCode.OVERRIDE)
 
     def _reset(self) -> None:
         self._tries = 0

@@ -211,7 +211,8 @@ def effect(chosen: Settings) -> str:
         shown = f"The port shows as {rule.health.value}."
     if rule.scope == "node" and rule.health is not PortHealth.OK:
         shown = "It is a finding of the node, not of a port."
-    return f"{shown} {_MOST[chosen.action]}" + ("" if chosen.enabled else " It is switched off.")
+    fleet = f" {_FLEET}" if rule.fleet_action not in (None, chosen.action) else ""
+    return f"{shown} {_MOST[chosen.action]}{fleet}" + ("" if chosen.enabled else " It is switched off.")
 
 
 _MOST: Final[Mapping[Mode, str]] = {
@@ -220,6 +221,11 @@ _MOST: Final[Mapping[Mode, str]] = {
     Mode.DRAIN: "It alerts (in the modes alert and drain); once critical on a compute port that is declared or "
     "accepted, it may drain the node (in mode drain).",
 }
+
+_FLEET: Final = (
+    "Where a fleet controller drains (action.scheduler), it may drain the node all the same: the controller sees other "
+    "nodes, and does it only while fewer than three of them show the fault."
+)
 
 
 def at_rate(chosen: Settings, gbps: float) -> Ber | None:

@@ -34,7 +34,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="port-init", check=checks.port_init, health=PortHealth.FAILED,
-        alert_hold=60, hold=300, recover=5 * MINUTE, action=Mode.ALERT,
+        alert_hold=60, hold=300, recover=5 * MINUTE, action=Mode.ALERT, fleet_action=Mode.DRAIN,
         title="The link is up but the port waits in INIT or ARMED for a subnet manager",
         means="`phys_state` is LinkUp but `state` stays INIT or ARMED: the cable is well, and nobody configures the "
         "port. Jobs cannot use it.",

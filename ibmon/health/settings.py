@@ -22,8 +22,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     holds, `warning_health` what it shows while the finding is not critical. A rule of scope `device` is looked at once
     a device, one of scope `node` once a node. `warning` and `critical` are in `unit`: episodes or times within
     `window`, a bit error ratio, a rise per hour, or degrees. A rule that is not `enabled` waits for a site that asks
-    for it. `title`, `means`, `source`, `causes`, `todo` and `clears` are for people; in `causes` and `todo` a semicolon
-    parts one item from the next.
+    for it. `fleet_action` takes the place of `action` where a fleet controller drains, because that sees whether other
+    nodes show the same. `title`, `means`, `source`, `causes`, `todo` and `clears` are for people; in `causes` and
+    `todo` a semicolon parts one item from the next.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     polls: int | None = None
     counts: bool = False  # count-like: three times the boot grace, and recovery from the last bad moment
     enabled: bool = True
+    fleet_action: Mode | None = None
     once_a_day: bool = False  # clears by itself once in 24 hours; a second time it waits for a person
 
 
@@ -86,8 +88,13 @@ def of_rule(rule: Rule) -> Settings:
 
 
 def settings(config: Config, rule: Rule, port: PortId, role: Role) -> Settings:
-    """The rule's settings for this port: its row, then ``[rules.ID]``, then the first ``[[override]]`` that fits."""
+    """The rule's settings for this port: its row, then ``[rules.ID]``, then the first ``[[override]]`` that fits.
+
+    The row's `fleet_action` counts where `action.scheduler` is the fleet controller.
+    """
     effective = of_rule(rule)
+    if rule.fleet_action is not None and config.action.scheduler == "controller":
+        effective = effective._replace(action=rule.fleet_action)
     layers: Iterable[RuleConfig | None] = (
         config.rules.get(rule.id),
         _first_override(config, rule.id, port, role),

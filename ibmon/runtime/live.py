@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -64,6 +64,9 @@ from ibmon.runtime.persist import Persistence
 from ibmon.runtime.readers import Readers
 from ibmon.runtime.verdict import VerdictFile
 from ibmon.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from ibmon.runtime.reporter import Reporter
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +139,7 @@ class Daemon:
         self._runtime_directory = Path(self.config.state.runtime_directory)
         self._notifier = Notifier()
         self._given_scheduler = scheduler
-        self._condition: ConditionKeeper | None = None
+        self._condition: ConditionKeeper | Reporter | None = None
         # Before there is a thread, a socket or a lock: what reads begins as a copy of this process.
         self._readers = Readers(
             self._queue.put,
@@ -158,7 +161,8 @@ class Daemon:
         """Open everything; the address first, so that a port in use changes nothing else."""
         config = self.config
         names = alertmanager_names([target.url for target in config.alertmanager])
-        self._self_metrics = SelfMetrics([*names, *target_names([w.url for w in config.webhook])])
+        fleet = [schedulers.CONTROLLER] if config.action.scheduler == schedulers.CONTROLLER else []
+        self._self_metrics = SelfMetrics([*names, *target_names([w.url for w in config.webhook]), *fleet])
         self.server = Server(
             config.exporter,
             lambda: self.snapshot,
@@ -209,8 +213,16 @@ class Daemon:
             with contextlib.suppress(StoreError):  # it was told when the state was loaded
                 self._events.fill(self._persistence.store.events(LENGTH))
 
-    def _start_actor(self) -> Actor | None:
+    def _start_actor(self) -> Actor | Reporter | None:
         node = self.engine.identity.node
+        if self._given_scheduler is None and not self._persistence.second:
+            reporter = schedulers.reporter(
+                self.config, self.engine.identity, self._queue.put, self._persistence.store, self._gates, self._clock,
+                self._self_metrics,
+            )  # fmt: skip
+            if reporter is not None:
+                self._condition = reporter
+                return reporter
         scheduler = self._given_scheduler or schedulers.configured(self.config, node)
         if scheduler is None:
             return None
@@ -385,7 +397,8 @@ class Daemon:
         before, self.config = self.config, loaded.config
         self._valid, self._hash = True, loaded.hash
         tell_doubts(loaded)
-        for section in ("exporter", "state", "node", "alertmanager", "webhook", "slurm", "kubernetes", "command"):
+        for section in ("exporter", "state", "node", "alertmanager", "webhook", "slurm", "kubernetes", "command",
+                        "controller"):  # fmt: skip
             if getattr(before, section) != getattr(self.config, section):
                 log.warning("[%s] has changed: that takes a restart", section)
         if before.action.scheduler != self.config.action.scheduler:

@@ -50,7 +50,7 @@ class Record:
 
 
 class Node:
-    """What a node's daemon does with replies: it mints the id, keeps its record, respects whoever takes a drain away."""
+    """What a node's daemon does with replies: it mints the id, keeps its record, and gives way to people."""
 
     def __init__(self, name):
         self.name = name

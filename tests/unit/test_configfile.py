@@ -122,6 +122,10 @@ def test_a_written_share_reads_back_equal(value):
             ),
         ),
         (
+            '[node]\nname="gpu@1"\n[action]\nscheduler="controller"\n[controller]\nurl="https://a"\nkey_file="/k"\n',
+            'node.name: the controller takes letters, digits, dots, - and _ only, not "gpu@1"',
+        ),
+        (
             '[controller]\ntopology = "rack"\n',
             'controller.topology: "rack" is none of its forms; write "label:topology.kubernetes.io/rack"',
         ),
