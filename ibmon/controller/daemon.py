@@ -49,7 +49,7 @@ from ibmon.drain import reconcile
 from ibmon.exporter.errors import ExporterError
 from ibmon.messages import EffectDone
 from ibmon.model import BlockCode, Mode, Now
-from ibmon.ports import StoreError
+from ibmon.ports import Clock, StoreError
 from ibmon.report import Reply, Report
 from ibmon.runtime import host, logs
 from ibmon.runtime.housekeeping import Chore, Housekeeping
@@ -73,14 +73,20 @@ class Controller:
         loaded: the configuration and where it came from.
         scheduler: what is asked and written to instead of the configured one.
         look_seconds: between two reads of the whole scheduler.
+        clock: both clocks.
     """
 
     def __init__(
-        self, loaded: Loaded, *, scheduler: FleetScheduler | None = None, look_seconds: float = LOOK_SECONDS
+        self,
+        loaded: Loaded,
+        *,
+        scheduler: FleetScheduler | None = None,
+        look_seconds: float = LOOK_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
         self._config = config = loaded.config
         self._settings = assembly.settings(config)
-        self._clock = host.HostClock()
+        self._clock = clock or host.HostClock()
         self._given_scheduler = scheduler
         self._look_seconds = look_seconds
         self._stopping = threading.Event()

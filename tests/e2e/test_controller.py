@@ -122,14 +122,14 @@ def test_a_port_down_drains_the_node_through_the_controller_and_its_return_gives
     assert HOLD <= took < HOLD + INTERVAL + FROM_HOLD
     assert PORT_DOWN.fullmatch(drained.reason or ""), drained.reason
     member.daemon.wait_metric("ibmon_drain_active", 1)
-    assert member.daemon.command("check", "--gate").returncode == 1
+    assert member.daemon.gate() == 1
 
     member.tree.link_up("mlx5_3")
     repaired = time.monotonic()
     site.wait_given_back(member)
     assert time.monotonic() - repaired >= RECOVER - INTERVAL
     member.daemon.wait_metric("ibmon_drain_active", 0)
-    assert member.daemon.command("check", "--gate").returncode == 0
+    assert member.daemon.gate() == 0
     # One write each way: nothing was retried that had worked.
     assert site.slurm.updates(member.name)[changes:] == [
         f"reason set to: {drained.reason}",

@@ -172,3 +172,8 @@ class Daemon:
         return subprocess.run(
             [COMMAND, *self._global, *arguments], capture_output=True, text=True, timeout=60, check=False, env=self.env
         )
+
+    def gate(self) -> int:
+        """Returns what `check --gate` answers a prolog: 1 where our own drain of the node is in force."""
+        words = [COMMAND, "--config", str(self._configuration), "check", "--gate"]
+        return subprocess.run(words, capture_output=True, timeout=60, check=False, env=self.env).returncode

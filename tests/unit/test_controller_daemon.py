@@ -1,0 +1,273 @@
+"""The running controller: reports over a real socket in, drains at a simulated scheduler out, a ledger that lasts."""
+
+import base64
+import time
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+
+from ibmon.alert.signature import parse_secrets
+from ibmon.config import ControllerConfig
+from ibmon.configfile import ConfigError, loads
+from ibmon.controller.daemon import Controller
+from ibmon.controller.schedulers import WholeScheduler
+from ibmon.controller.values import Ask
+from ibmon.drain.cluster import Cluster
+from ibmon.drain.controller import ControllerClient, NotLeaderError
+from ibmon.model import Mode, NodeFitness, Now, Severity
+from ibmon.ports import StoreError
+from ibmon.recording import SchedulerAct
+from ibmon.report import INTERVAL, FindingLine, Owned, Report, Wish, node_key
+
+MASTER = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+NODES = tuple(f"node{number:04d}" for number in range(1, 101))
+ID = "7f3a9c"
+WHY = f"ibmon: port-down mlx5_0/1 DOWN/Polling 62s>60s [id {ID}]"
+SECONDS = 20  # no test waits so long unless it fails
+
+
+class Clock:
+    """Runs only when told."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def now(self):
+        return Now(10_000.0 + self.ahead, 1_700_000_000.0 + self.ahead)
+
+
+class World:
+    """A controller with its cluster and its nodes."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.clock = Clock()
+        self.cluster = Cluster(NODES, wall=lambda: self.clock.now().wall)
+        (directory / "master.key").write_text(MASTER)
+        (directory / "state").mkdir()
+        self.seq = 0
+        self.running = None
+
+    def config(self, more=""):
+        return loads(
+            f'[action]\nmode = "drain"\nstop_file = "{self.directory}/STOP"\n'
+            f'[controller]\nlisten = "127.0.0.1:0"\nmaster_key_file = "{self.directory}/master.key"\n{more}'
+            f'[state]\ndirectory = "{self.directory}/state"\n'
+        )
+
+    def start(self):
+        cluster = self.cluster
+        pools = lambda: cluster.client(NODES[0]).read_pools()  # noqa: E731
+        scheduler = WholeScheduler(pools, cluster.client, lambda _: {})
+        self.running = Controller(self.config(), scheduler=scheduler, look_seconds=0.05, clock=self.clock)
+        self.running.start()
+        return self.running
+
+    def stop(self):
+        if self.running is not None:
+            self.running.close()
+            self.running = None
+
+    def report(self, node, fitness=NodeFitness.FIT, **more):
+        """The reply to one report of a node."""
+        key = self.directory / f"{node}.key"
+        (master,) = parse_secrets(MASTER, "test")
+        key.write_text("whsec_" + base64.b64encode(node_key(master, node)).decode())
+        client = ControllerClient(
+            ControllerConfig(url=self.running.server.url, key_file=str(key)), wall=lambda: self.clock.now().wall
+        )
+        self.seq += 1
+        common = {"v": 1, "boot_id": "boot", "version": "1", "config_hash": "x", "mode": Mode.DRAIN}
+        try:
+            return client.send(
+                Report(node=node, seq=self.seq, sent=self.clock.now().wall, fitness=fitness, **common, **more)
+            )
+        finally:
+            client.close()
+
+    def unfit(self, node, *, held=False):
+        now = self.clock.now().wall
+        finding = FindingLine("port-down", "mlx5_0", 1, Severity.CRITICAL, now - 100, drains=True)
+        wish = Wish(drain=True, id=ID, reason=WHY, since=now)
+        owned = Owned(ID, WHY, asked=now, held=held)
+        return self.report(node, NodeFitness.UNFIT, findings=(finding,), intent=wish, owned=owned)
+
+    def open_quorum(self):
+        """Every node reports, for longer than a controller waits after its start."""
+        for _ in range(3):
+            for node in NODES[:5]:
+                self.report(node)
+            self.clock.ahead += INTERVAL
+        self.fresh()
+
+    def fresh(self):
+        """Wait until the scheduler was read at this time."""
+        at = self.clock.now().monotonic
+        self.until(lambda: self.running.desk.counts(Now(at, 0.0)).view_age == 0.0)
+
+    def until(self, holds):
+        end = time.monotonic() + SECONDS
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def drained(self, node):
+        return self.cluster.view(node).drained
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.stop()
+
+
+def test_a_node_that_reports_itself_unfit_is_drained_in_its_own_words_and_given_back_when_it_asks(world):
+    world.start()
+    world.open_quorum()
+    world.unfit(NODES[0])
+    world.until(lambda: world.drained(NODES[0]))
+    assert world.cluster.view(NODES[0]).reason == WHY
+    assert world.unfit(NODES[0], held=True).decision == "drained"
+
+    world.report(NODES[0], intent=Wish(id=ID), owned=Owned(ID, WHY, held=True))
+    world.until(lambda: not world.drained(NODES[0]))
+    assert world.report(NODES[0], intent=Wish(id=ID), owned=Owned(ID, WHY, held=True)).decision == "released"
+
+
+def test_nothing_is_drained_before_the_quorum(world):
+    world.start()
+    reply = world.unfit(NODES[0])
+    assert reply.decision != "drained"
+    world.fresh()
+    assert world.cluster.count_drained("") == 0
+
+
+def test_a_stop_outlives_a_kill_and_is_in_every_reply(world):
+    world.start()
+    world.open_quorum()
+    desk = world.running.desk
+    told = world.running.server.call(lambda: desk.ask(Ask(action="stop", user="alice", reason="x"), world.clock.now()))
+    assert told.result().done
+    world.running.server.call(world.running._save).result().result()
+    world.stop()
+    world.start()
+    world.open_quorum()
+    assert world.unfit(NODES[0]).stop
+    world.fresh()
+    assert not world.drained(NODES[0])
+
+
+def test_a_stop_file_stops_it_too(world):
+    world.start()
+    world.open_quorum()
+    (world.directory / "STOP").touch()
+    world.running.server.call(lambda: world.running._beat(True)).result()
+    reply = world.unfit(NODES[0])
+    assert reply.stop
+    world.fresh()
+    assert not world.drained(NODES[0])
+    (world.directory / "STOP").unlink()
+    world.running.server.call(lambda: world.running._beat(False)).result()
+    world.unfit(NODES[0])
+    world.until(lambda: world.drained(NODES[0]))
+
+
+def test_what_was_drained_before_a_restart_is_given_back_after_it(world):
+    world.start()
+    world.open_quorum()
+    world.unfit(NODES[0])
+    world.until(lambda: world.drained(NODES[0]))
+    world.stop()
+    world.start()
+    world.fresh()
+    world.report(NODES[0], intent=Wish(id=ID), owned=Owned(ID, WHY, held=True))
+    world.until(lambda: not world.drained(NODES[0]))
+
+
+def test_while_the_ledger_cannot_be_saved_nothing_new_is_drained_and_nodes_are_given_back(world, monkeypatch):
+    controller = world.start()
+    world.open_quorum()
+    world.unfit(NODES[0])
+    world.until(lambda: world.drained(NODES[0]))
+
+    def fail(_):
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(controller._keeper._ledger, "save", fail)
+    with pytest.raises(StoreError):
+        controller.server.call(controller._save).result().result()
+    world.until(lambda: controller._unsaved)
+    world.unfit(NODES[1])
+    world.report(NODES[0], intent=Wish(id=ID), owned=Owned(ID, WHY, held=True))
+    world.until(lambda: not world.drained(NODES[0]))
+    assert not world.drained(NODES[1])
+
+
+def test_a_ledger_that_cannot_be_read_is_set_aside(world, caplog):
+    world.start()
+    world.running._keeper.save(b"{broken").result()
+    world.stop()
+    world.start()
+    assert [path.read_bytes() for path in (world.directory / "state").glob("ledger.aside-*")] == [b"{broken"]
+    assert "wait for a person" in caplog.text
+    assert world.report(NODES[0]).decision == "none"
+
+
+def test_a_foreign_drain_is_left_alone(world):
+    world.cluster.act(NODES[0], SchedulerAct(by="admin", do="drain", reason="bad DIMM"))
+    world.start()
+    world.open_quorum()
+    world.unfit(NODES[0])
+    world.until(lambda: world.unfit(NODES[0]).code == "foreign_drain")
+    assert world.cluster.view(NODES[0]).reason == "bad DIMM"
+
+
+def test_a_second_controller_on_the_same_directory_does_not_start(world):
+    world.start()
+    other = Controller(world.config(), clock=world.clock)
+    with pytest.raises(ConfigError, match="another controller runs on .*stop it first"):
+        other.start()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (lambda d: (d / "master.key").unlink(), r"master\.key cannot be read: No such file"),
+        (lambda d: (d / "master.key").write_text("secret-stuff"), r"master\.key, line 1: not a secret"),
+        (lambda d: (d / "tokens").write_text("alice operate short"), r"tokens, line 1: a token has 16 characters"),
+    ],
+)
+def test_a_secret_that_is_missing_or_wrong_stops_the_start_with_one_line_that_does_not_hold_it(world, spoil, line):
+    spoil(world.directory)
+    more = f'tokens_file = "{world.directory}/tokens"\n' if (world.directory / "tokens").exists() else ""
+    with pytest.raises(ConfigError, match=line) as error:
+        Controller(world.config(more)).start()
+    assert "secret-stuff" not in str(error.value)
+    assert "short" not in str(error.value)
+
+
+def test_an_instance_that_does_not_lead_says_so(world):
+    controller = world.start()
+    controller._leader = SimpleNamespace(is_leader=lambda: False, term=0, close=lambda _: None)
+    with pytest.raises(NotLeaderError):
+        world.report(NODES[0])
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"{controller.server.url}/readyz", timeout=5)
+    controller.server.call(lambda: controller._beat(False)).result()
+    assert not controller.leads()
+
+
+def test_an_instance_that_begins_to_lead_again_waits_for_a_new_quorum(world):
+    controller = world.start()
+    world.open_quorum()
+    controller._leader = SimpleNamespace(is_leader=lambda: True, term=1, close=lambda _: None)
+    controller.server.call(lambda: controller._beat(False)).result()
+    world.fresh()
+    world.unfit(NODES[0])
+    world.fresh()
+    assert not world.drained(NODES[0])
+    world.open_quorum()
+    world.unfit(NODES[0])
+    world.until(lambda: world.drained(NODES[0]))
