@@ -1,0 +1,129 @@
+"""The controller's ledger in a ConfigMap: one document, read and replaced as a whole.
+
+It knows nothing of what the document says. A write happens under the version that was read, so of two instances that
+both believe to lead only one can write.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import secrets
+import zlib
+from typing import Final
+
+from ibmon.controller.kubeobject import KubeObject
+from ibmon.drain.kube_client import KubeClient, KubeError
+from ibmon.ports import SchedulerError, StoreError
+
+KEY: Final = "ledger"
+"""The key in `binaryData`."""
+WRITER: Final = "ibmon.dev/writer"
+"""The annotation that says which instance wrote last."""
+LARGEST: Final = 1024 * 1024
+"""Bytes that a ConfigMap may hold in all its values (Kubernetes: MaxSecretSize)."""
+_UNPACKED: Final = 64 * 1024 * 1024
+
+
+class LedgerConflict(StoreError):  # noqa: N818 (the word that the controller has for it)
+    """Another instance has written the ledger since it was loaded: load it anew, and believe that."""
+
+
+class ConfigMapLedger:
+    """A document in ``binaryData["ledger"]``, compressed by gzip. Not for several threads at a time.
+
+    Args:
+        client: makes the calls.
+        namespace: where the ConfigMap is.
+        name: what it is called.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
+        self._object = KubeObject(client, "v1", "ConfigMap", namespace, name)
+        self._writer = secrets.token_hex(8)
+
+    def load(self) -> bytes | None:
+        """The document, None where there is none yet; StoreError where it cannot be had whole."""
+        try:
+            found = self._object.read()
+        except SchedulerError as error:
+            raise StoreError(str(error)) from None
+        text = ((found or {}).get("binaryData") or {}).get(KEY)
+        return None if text is None else self._unpacked(text)
+
+    def save(self, data: bytes) -> None:
+        """Replace the document; when it returns, the server has it. Made where it is absent.
+
+        Raises:
+            LedgerConflict: another instance wrote after this one had loaded or saved last. Nothing was written.
+            StoreError: it is too large, or the server did not take it. Where no answer came it may have been written
+                all the same; the next `save` finds that out.
+        """
+        packed = gzip.compress(data, mtime=0)
+        if len(packed) > LARGEST:
+            raise StoreError(
+                f"the ledger takes {len(packed)} bytes compressed and {self._object.about} holds at most {LARGEST}: "
+                "end maintenance windows and release drains that are done with"
+            )
+        try:
+            self._replace(packed)
+        except SchedulerError as error:
+            raise StoreError(str(error)) from None
+
+    def _replace(self, packed: bytes) -> None:
+        try:
+            self._write(packed)
+        except KubeError as error:
+            if error.missing and self._object.found is not None:
+                self._object.found = None
+            elif not error.conflict:
+                raise
+            else:
+                self._adopt()
+            self._write_again(packed)
+
+    def _write(self, packed: bytes) -> None:
+        values = (self._object.found or {}).get("binaryData") or {}
+        self._object.write(
+            metadata={"annotations": {WRITER: self._writer}},
+            binaryData=values | {KEY: base64.b64encode(packed).decode("ascii")},
+        )
+
+    def _write_again(self, packed: bytes) -> None:
+        try:
+            self._write(packed)
+        except KubeError as error:
+            if error.conflict:
+                raise self._conflict("another instance") from None
+            raise
+
+    def _adopt(self) -> None:
+        """Go on from a write of our own of which no answer came; LedgerConflict where it is somebody else's.
+
+        Ours happened only on top of a version that was known here, so nobody's is lost under it.
+        """
+        known = self._object.found
+        found = self._object.read()
+        writer = ((found or {}).get("metadata", {}).get("annotations") or {}).get(WRITER)
+        if found is not None and writer != self._writer:
+            self._object.found = known
+            raise self._conflict(f"another instance ({writer or 'no ibmon'})")
+
+    def _conflict(self, who: str) -> LedgerConflict:
+        return LedgerConflict(f"{who} has written {self._object.about} meanwhile: load it before it is saved again")
+
+    def _unpacked(self, text: object) -> bytes:
+        unpacking = zlib.decompressobj(wbits=31)  # gzip
+        try:
+            data = unpacking.decompress(base64.b64decode(str(text), validate=True), _UNPACKED)
+        except (binascii.Error, ValueError, zlib.error):
+            data, whole = b"", False
+        else:
+            whole = unpacking.eof and not unpacking.unused_data
+        if not whole:
+            raise StoreError(
+                f"the key {KEY} of {self._object.about} is damaged: put back a copy, or delete the ConfigMap to begin "
+                "anew (drains of the controller that stand are then nobody's: ibmon release)"
+            )
+        return data
