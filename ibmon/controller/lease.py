@@ -7,6 +7,7 @@ line, never an error of who asks `is_leader`.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import socket
 import threading
@@ -84,7 +85,7 @@ class LeaseLock:
         self._object.write(
             spec={
                 "holderIdentity": holder,
-                "leaseDurationSeconds": max(1, round(duration)),
+                "leaseDurationSeconds": max(1, math.ceil(duration)),
                 "acquireTime": at if acquired else before.acquire_time,
                 "renewTime": at,
                 "leaseTransitions": transitions + 1 if acquired and self._object.found else transitions,

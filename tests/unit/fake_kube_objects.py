@@ -13,6 +13,7 @@ from typing import Any
 LARGEST = 1024 * 1024
 _RESOURCES = {
     ("api", "v1", "configmaps"): "configmaps",
+    ("api", "v1", "secrets"): "secrets",
     ("apis", "coordination.k8s.io", "v1", "leases"): "leases.coordination.k8s.io",
 }
 _VERBS = {"GET": "get", "PUT": "update", "DELETE": "delete"}
@@ -38,7 +39,7 @@ class Asked:
         self.verb = ("create" if method == "POST" else "list") if self.name is None else _VERBS[method]
 
     def __bool__(self) -> bool:
-        return bool(self.resource) and self.verb != "list"
+        return bool(self.resource)
 
 
 class Objects:
@@ -51,7 +52,9 @@ class Objects:
     def carry_out(self, asked: Asked, data: Any) -> tuple[int, dict[str, Any]]:
         if asked.verb == "create":
             return 201, self._create(asked, data)
-        key = (asked.resource, asked.namespace, asked.name or "")
+        if asked.name is None:
+            return 200, {"items": [found for at, found in self.held.items() if at[:2] == (asked.resource, asked.namespace)]}
+        key = (asked.resource, asked.namespace, asked.name)
         if key not in self.held:
             raise RefusedError(404, "NotFound", f'{asked.resource} "{asked.name}" not found')
         if asked.verb == "delete":
