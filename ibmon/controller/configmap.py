@@ -75,12 +75,9 @@ class ConfigMapLedger:
         try:
             self._write(packed)
         except KubeError as error:
-            if error.missing and self._object.found is not None:
-                self._object.found = None
-            elif not error.conflict:
+            if not (error.conflict or error.missing):
                 raise
-            else:
-                self._adopt()
+            self._adopt()
             self._write_again(packed)
 
     def _write(self, packed: bytes) -> None:
@@ -99,7 +96,7 @@ class ConfigMapLedger:
             raise
 
     def _adopt(self) -> None:
-        """Go on from a write of our own of which no answer came; LedgerConflict where it is somebody else's.
+        """Go on from a write of our own of which no answer came, or from nothing; else LedgerConflict.
 
         Ours happened only on top of a version that was known here, so nobody's is lost under it.
         """

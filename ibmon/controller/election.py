@@ -3,8 +3,8 @@
 The rules are those of client-go's leaderelection, in which no wall clock counts and none of another machine: a
 candidate waits for a whole lease duration, by its own clock, in which nobody has written the Lease. Two points are
 stricter than there. A leader counts from the moment *before* it asked for a renewal, so it ends before another can
-begin, however long the answer took. And a Lease that is missing may be one that was deleted under a leader, so it has
-to stay missing for a lease duration too.
+begin, however long the answer took. And where there is no Lease, somebody may have deleted it under a leader: who makes
+it holds it for a lease duration before it leads.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class Candidate:
         self.term = 0
         """How often this one has begun to lead. What was begun in another term is void."""
         self._seen: Seen | None = None
-        self._since = math.inf  # when the Lease was first seen as it is now
+        self._since = 0.0  # when the Lease was first seen as it is now
         self._until = -math.inf
+        self._ripe = -math.inf  # a Lease that this one has made is no leadership before
         self._fresh = False
         self._resigned = False
 
@@ -69,6 +70,10 @@ class Candidate:
     def holder(self) -> str | None:
         """Who leads by what was seen last; None where that is not known, empty where nobody does."""
         return self._seen.holder if self._seen else None
+
+    @property
+    def _holds(self) -> bool:
+        return self._seen is not None and self._seen.holder == self.identity
 
     def leads(self, now: float) -> bool:
         """Whether this one may act now."""
@@ -82,9 +87,9 @@ class Candidate:
         """Whether to write oneself into the Lease as it was seen last."""
         if self._resigned or not self._fresh:
             return False
-        if self.leads(now) or (self._seen is not None and self._seen.holder in {"", self.identity}):
+        if self._seen is None or self._seen.holder in {"", self.identity}:
             return True
-        promised = self._seen.duration if self._seen else 0.0
+        promised = self._seen.duration
         return now >= self._since + (promised if promised > 0 else self.timing.duration)
 
     def observe(self, seen: Seen | None, now: float) -> None:
@@ -92,17 +97,23 @@ class Candidate:
 
         Another holder ends a leadership at once: that is somebody's hand, for no candidate could be so quick.
         """
-        if math.isinf(self._since) or seen != self._seen:
+        if seen != self._seen:
             self._since = now
-        self._seen, self._fresh = seen, True
+        if seen is None or seen.holder != self.identity:
+            self._ripe = -math.inf
+        elif not self._holds:
+            self._ripe = now + self.timing.duration  # a write without an answer: made or taken, nobody knows
         if seen is not None and seen.holder != self.identity:
             self._until = -math.inf
+        self._seen, self._fresh = seen, True
 
     def won(self, seen: Seen, began: float, now: float) -> None:
         """The claim was written: `began` is before it was sent, `now` after the answer."""
         led = self.leads(now)
+        if self._seen is None and not led:
+            self._ripe = now + self.timing.duration
         self._seen, self._since, self._fresh = seen, now, True
-        if self._resigned:
+        if self._resigned or not (led or began >= self._ripe):
             return
         self._until = began + self.timing.renew
         if not led and self.leads(now):

@@ -46,7 +46,12 @@ class _Spec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
+    renew_time: str | None = None
     lease_transitions: int | None = None
+
+
+def _micro_time(wall: float) -> str:
+    return datetime.fromtimestamp(wall, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class LeaseLock:
@@ -70,17 +75,19 @@ class LeaseLock:
         """The Lease as it stands, None where there is none."""
         return None if self._object.read() is None else self._seen()
 
-    def write(self, holder: str, duration: float, wall: float, *, acquired: bool) -> Seen:
+    def write(self, holder: str, duration: float, wall: float) -> Seen:
         """Write a holder under the version that was read last; KubeError with `conflict` where that is not in force.
 
         Args:
             holder: who has it, empty for nobody.
             duration: seconds that the others shall wait.
             wall: the wall clock (seconds), for people who look.
-            acquired: whether the holder is another than before.
         """
         before = self._spec()
-        at = datetime.fromtimestamp(wall, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        acquired = holder not in {"", before.holder_identity}
+        at = _micro_time(wall)
+        if at == before.renew_time:  # a clock that stands: a write that changes nothing is none for the others
+            at = _micro_time(wall + 1e-6)
         transitions = before.lease_transitions or 0
         self._object.write(
             spec={
@@ -189,7 +196,9 @@ class Leader:
     def _try(self) -> None:
         if self._candidate.must_look(self._clock()):
             self._look()
-        if self._candidate.may_claim(self._clock()) and not self._claim():
+        for _ in range(2):
+            if not self._candidate.may_claim(self._clock()) or self._claim():
+                return
             self._look()  # whoever was quicker leads now, and this one does not
 
     def _look(self) -> None:
@@ -201,11 +210,9 @@ class Leader:
         began = self._clock()
         candidate = self._candidate
         try:
-            seen = self._lock.write(
-                candidate.identity, candidate.timing.duration, self._wall(), acquired=not candidate.leads(began)
-            )
+            seen = self._lock.write(candidate.identity, candidate.timing.duration, self._wall())
         except KubeError as error:
-            if error.conflict:
+            if error.conflict or error.missing:
                 return False
             raise
         candidate.won(seen, began, self._clock())
@@ -217,7 +224,7 @@ class Leader:
         try:
             seen = self._lock.read()
             if seen is not None and seen.holder == self.identity:
-                self._lock.write("", _RELEASED, self._wall(), acquired=False)
+                self._lock.write("", _RELEASED, self._wall())
                 log.info("%s", logs.line("lease-released", {"lease": self._lock.about}))
         except SchedulerError as error:
             self._say(str(error))

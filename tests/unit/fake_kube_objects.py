@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import copy
 import itertools
+import secrets
 from typing import Any
 
 LARGEST = 1024 * 1024
@@ -56,6 +57,8 @@ class Objects:
             return 200, {"items": [found for at, found in self.held.items() if at[:2] == (asked.resource, asked.namespace)]}
         key = (asked.resource, asked.namespace, asked.name)
         if key not in self.held:
+            if asked.verb == "update" and data["metadata"].get("uid"):
+                raise RefusedError(409, "Conflict", "Precondition failed: UID in precondition, UID in object meta: ")
             raise RefusedError(404, "NotFound", f'{asked.resource} "{asked.name}" not found')
         if asked.verb == "delete":
             return 200, self.held.pop(key)
@@ -67,7 +70,7 @@ class Objects:
         if key in self.held:
             raise RefusedError(409, "AlreadyExists", f'{asked.resource} "{name}" already exists')
         _validate(data)
-        return self._keep(key, data)
+        return self._keep(key, data | {"metadata": data["metadata"] | {"uid": secrets.token_hex(8)}})
 
     def _replace(self, key: tuple[str, str, str], data: Any) -> dict[str, Any]:
         _validate(data)

@@ -60,6 +60,10 @@ def lease_body(holder: str = "x", **metadata: Any) -> dict[str, Any]:
     }
 
 
+def map_body() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEDGER, "labels": {"a": "b"}}}
+
+
 class ControllerContract:
     """The server with the controller's parts at it."""
 
@@ -75,6 +79,14 @@ class ControllerContract:
         assert (status, second["spec"]["holderIdentity"]) == (200, "y")
         status, answer = request(clean, "PUT", LEASE_PATH, lease_body("z", resourceVersion=version))
         assert (status, answer["reason"]) == (409, "Conflict")
+
+    @pytest.mark.parametrize("kind", ["Lease", "ConfigMap"])
+    def test_what_is_gone_is_not_replaced(self, clean, kind):
+        path, at, body = (_LEASES, LEASE_PATH, lease_body()) if kind == "Lease" else (_MAPS, LEDGER_PATH, map_body())
+        made = request(clean, "POST", path, body)[1]
+        request(clean, "DELETE", at)
+        status, answer = request(clean, "PUT", at, made)
+        assert (status, answer["reason"]) == (409, "Conflict")  # its uid is that of another one
 
     def test_a_write_that_changes_nothing_keeps_the_version(self, clean):
         made = request(clean, "POST", _LEASES, lease_body())[1]
@@ -117,14 +129,15 @@ class ControllerContract:
         first, second = self.make(clean, time, "first"), self.make(clean, time, "second")
         first.turn()
         second.turn()
-        assert not first.is_leader()  # a Lease that is missing may be one that was deleted under a leader
+        assert not first.is_leader()  # a Lease that was missing may be one that was deleted under a leader
         time.now += 15
         first.turn()
         second.turn()
         assert (first.is_leader(), second.is_leader()) == (True, False)
         spec = request(clean, "GET", LEASE_PATH)[1]["spec"]
         assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("first", 15, 0)
-        assert spec["renewTime"] == spec["acquireTime"] == "2030-01-01T10:00:00.250000Z"
+        assert spec["acquireTime"] == "2030-01-01T10:00:00.250000Z"
+        assert spec["renewTime"] == "2030-01-01T10:00:00.250001Z"  # our clock stands, and the renewal is seen
         time.now += 10
         assert not first.is_leader()
         second.turn()
@@ -234,8 +247,7 @@ class ControllerContract:
         assert self.ledger(clean).load() == noise
 
     def test_keys_and_labels_of_others_in_the_ledgers_configmap_stay(self, clean):
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LEDGER, "labels": {"a": "b"}}}
-        assert request(clean, "POST", _MAPS, body | {"data": {"README": "hands off"}})[0] == 201
+        assert request(clean, "POST", _MAPS, map_body() | {"data": {"README": "hands off"}})[0] == 201
         ledger = self.ledger(clean)
         assert ledger.load() is None
         ledger.save(b"x")
