@@ -13,6 +13,8 @@ import secrets
 import zlib
 from typing import Final
 
+import msgspec
+
 from ibmon.controller.kubeobject import KubeObject
 from ibmon.drain.kube_client import KubeClient, KubeError
 from ibmon.ports import SchedulerError, StoreError
@@ -46,10 +48,10 @@ class ConfigMapLedger:
     def load(self) -> bytes | None:
         """The document, None where there is none yet; StoreError where it cannot be had whole."""
         try:
-            found = self._object.read()
+            self._object.read()
+            text = self._values().get(KEY)
         except SchedulerError as error:
             raise StoreError(str(error)) from None
-        text = ((found or {}).get("binaryData") or {}).get(KEY)
         return None if text is None else self._unpacked(text)
 
     def save(self, data: bytes) -> None:
@@ -81,11 +83,17 @@ class ConfigMapLedger:
             self._write_again(packed)
 
     def _write(self, packed: bytes) -> None:
-        values = (self._object.found or {}).get("binaryData") or {}
         self._object.write(
             metadata={"annotations": {WRITER: self._writer}},
-            binaryData=values | {KEY: base64.b64encode(packed).decode("ascii")},
+            binaryData=self._values() | {KEY: base64.b64encode(packed).decode("ascii")},
         )
+
+    def _values(self) -> dict[str, str]:
+        """All keys of `binaryData` as they were found."""
+        try:
+            return msgspec.convert((self._object.found or {}).get("binaryData"), dict[str, str] | None) or {}
+        except msgspec.ValidationError as error:
+            raise SchedulerError(f"{self._object.about} is none: {error}") from None
 
     def _write_again(self, packed: bytes) -> None:
         try:
@@ -110,10 +118,10 @@ class ConfigMapLedger:
     def _conflict(self, who: str) -> LedgerConflict:
         return LedgerConflict(f"{who} has written {self._object.about} meanwhile: load it before it is saved again")
 
-    def _unpacked(self, text: object) -> bytes:
+    def _unpacked(self, text: str) -> bytes:
         unpacking = zlib.decompressobj(wbits=31)  # gzip
         try:
-            data = unpacking.decompress(base64.b64decode(str(text), validate=True), _UNPACKED)
+            data = unpacking.decompress(base64.b64decode(text, validate=True), _UNPACKED)
         except (binascii.Error, ValueError, zlib.error):
             data, whole = b"", False
         else:

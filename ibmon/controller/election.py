@@ -29,7 +29,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 < self.retry < self.renew < self.duration:
-            raise ValueError(f"a lease needs 0 < retry < renew < duration, not {self.retry}, {self.renew}, {self.duration}")
+            raise ValueError(
+                f"a lease needs 0 < retry < renew < duration, not {self.retry}, {self.renew}, {self.duration}"
+            )
 
 
 DEFAULT: Final = Timing()

@@ -8,11 +8,24 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import msgspec
+
 from ibmon.drain.kube_client import Call, KubeClient, KubeError, decode
 from ibmon.ports import SchedulerError
 
 # RFC 1123; also keeps a name from being another path.
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_WRITER: Final = {"fieldManager": "ibmon"}
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str  # a write without one would be a write on top of whatever is there
+    annotations: dict[str, str] | None = None
+
+
+class _Shape(msgspec.Struct):
+    metadata: _Metadata
 
 
 class KubeObject:
@@ -78,11 +91,7 @@ class KubeObject:
         return str((self.found or {}).get("metadata", {}).get("resourceVersion", ""))
 
     def _checked(self, body: bytes) -> dict[str, Any]:
-        found = decode(body, dict[str, Any], self.about)
-        metadata = found.get("metadata")
-        if not isinstance(metadata, dict) or metadata.get("name") != self._metadata["name"]:
+        shape = decode(body, _Shape, self.about)
+        if shape.metadata.name != self._metadata["name"] or not shape.metadata.resource_version:
             raise SchedulerError(f"Kubernetes answered with something that is not {self.about}")
-        return found
-
-
-_WRITER: Final = {"fieldManager": "ibmon"}
+        return decode(body, dict[str, Any], self.about)

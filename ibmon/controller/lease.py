@@ -102,7 +102,7 @@ class LeaseLock:
 
     def _spec(self) -> _Spec:
         try:
-            return msgspec.convert((self._object.found or {}).get("spec") or {}, _Spec)
+            return msgspec.convert((self._object.found or {}).get("spec", {}), _Spec)
         except msgspec.ValidationError as error:
             raise SchedulerError(f"{self.about} is none: {error}") from None
 

@@ -220,4 +220,3 @@ def _barred(attempt: Callable[[], None]) -> str | None:
             return str(error)
         raise
     return None
-

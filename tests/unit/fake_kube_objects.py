@@ -54,7 +54,8 @@ class Objects:
         if asked.verb == "create":
             return 201, self._create(asked, data)
         if asked.name is None:
-            return 200, {"items": [found for at, found in self.held.items() if at[:2] == (asked.resource, asked.namespace)]}
+            place = (asked.resource, asked.namespace)
+            return 200, {"items": [found for at, found in self.held.items() if at[:2] == place]}
         key = (asked.resource, asked.namespace, asked.name)
         if key not in self.held:
             if asked.verb == "update" and data["metadata"].get("uid"):
@@ -79,8 +80,8 @@ class Objects:
             raise RefusedError(
                 409,
                 "Conflict",
-                f'Operation cannot be fulfilled on {key[0]} "{key[2]}": the object has been modified; please apply your '
-                "changes to the latest version and try again",
+                f'Operation cannot be fulfilled on {key[0]} "{key[2]}": the object has been modified; please apply '
+                "your changes to the latest version and try again",
             )
         return copy.deepcopy(known) if data == known else self._keep(key, data)
 

@@ -279,7 +279,7 @@ def test_a_lease_that_is_deleted_lets_no_second_one_lead(world, two):
 
 
 def test_a_leader_that_makes_its_deleted_lease_anew_goes_on_leading(world, two):
-    first, second = two
+    first, _ = two
     for _ in range(3):
         world.lease = None
         live(world, *two, seconds=4)
@@ -373,7 +373,7 @@ def test_one_trouble_is_one_line_and_its_end_makes_the_next_one_new(world, two, 
 
 
 def test_a_change_of_leadership_is_a_line(world, two, caplog):
-    first, second = two
+    first, _ = two
     first.lock.cut = True
     live(world, *two, seconds=16)
     assert "event=not-leading" in caplog.text
