@@ -35,6 +35,8 @@ class LedgerConflict(StoreError):  # noqa: N818 (the word that the controller ha
 class ConfigMapLedger:
     """A document in ``binaryData["ledger"]``, compressed by gzip. Not for several threads at a time.
 
+    A new leader that saves what it has loaded shuts out every older one, which can save nothing after that.
+
     Args:
         client: makes the calls.
         namespace: where the ConfigMap is.

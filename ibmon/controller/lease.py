@@ -181,6 +181,9 @@ class Leader:
         except SchedulerError as error:
             self._candidate.lose_sight()
             self._say(str(error))
+        except Exception:
+            self._candidate.lose_sight()
+            log.exception("a turn of the election failed")  # and the next one may not
         else:
             self._said = ""
         self._tell()

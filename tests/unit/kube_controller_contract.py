@@ -224,6 +224,15 @@ class ControllerContract:
             first.save(b"first again")
         assert self.ledger(clean).load() == b"second"
 
+    def test_a_new_leader_shuts_an_old_one_out_by_saving_what_it_has_loaded(self, clean):
+        old, new = self.ledger(clean), self.ledger(clean)
+        old.save(b"same")
+        document = new.load()
+        new.save(document)
+        with pytest.raises(LedgerConflict):
+            old.save(b"late")
+        assert new.load() == document == b"same"
+
     def test_a_ledger_that_was_never_loaded_is_not_overwritten(self, clean):
         self.ledger(clean).save(b"old")
         with pytest.raises(LedgerConflict):

@@ -372,6 +372,18 @@ def test_one_trouble_is_one_line_and_its_end_makes_the_next_one_new(world, two, 
     assert "cut off" in caplog.text
 
 
+def test_a_fault_in_a_turn_ends_neither_the_thread_nor_the_election(world, two, caplog):
+    first, _ = two
+    real, first.leader._wall = first.leader._wall, lambda: 1e30 / 0
+    first.leader.turn()
+    assert "a turn of the election failed" in caplog.text
+    first.leader._wall = real
+    world.advance(RETRY)
+    first.leader.turn()
+    world.advance(RENEW - 0.01)
+    assert first.leader.is_leader()
+
+
 def test_a_change_of_leadership_is_a_line(world, two, caplog):
     first, _ = two
     first.lock.cut = True
