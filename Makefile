@@ -27,7 +27,7 @@ test: $(STAMP)  ## unit tests and field cases on one interpreter
 test-all: ## the same on each of Python 3.10 to 3.13 that is present
 	tests/all-pythons.sh -n $(WORKERS)
 
-e2e: $(STAMP)  ## real kernel in a virtual machine, real Slurm, real Prometheus (Linux, root)
+e2e: $(STAMP)  ## real kernel in a virtual machine, real Slurm, Prometheus, Kubernetes API (Linux, root)
 	tests/e2e/run.sh
 
 bench: $(STAMP)  ## the figures of docs/performance.md

@@ -1,8 +1,13 @@
-"""For every test: signals as a terminal's programs have them."""
+"""For every test: signals as a terminal's programs have them, and asserts that show their values."""
 
 from __future__ import annotations
 
 import signal
+
+import pytest
+
+# Not named like tests, and full of them.
+pytest.register_assert_rewrite("kube_contract", "kube_controller_contract")
 
 
 def pytest_configure() -> None:

@@ -215,8 +215,9 @@ class Controller:
     # ------------------------------------------------------------------------------- asked from any thread
 
     def leads(self) -> bool:
-        """Whether this instance decides."""
-        return self._leading and (self._leader is None or self._leader.is_leader())
+        """Whether this instance decides: by what it has known since it began to lead, and not by what was before."""
+        leader = self._leader
+        return self._leading and (leader is None or (leader.is_leader() and leader.term == self._term))
 
     def _mode_now(self, node: str) -> Mode:
         return self.desk.mode_of(node) if self.leads() else Mode.OBSERVE
@@ -250,9 +251,8 @@ class Controller:
             self._stop_file = present
             log.warning(logs.line("stop-file", {"present": present}))
         if self._leader is not None:
-            term = self._leader.term
-            if self._leader.is_leader() and term != self._term:
-                self._term = term
+            if self._leader.is_leader() and self._leader.term != self._term:
+                self._term = self._leader.term
                 self._lead(now)
             elif self._leading and not self._leader.is_leader():
                 self._leading = False
@@ -262,15 +262,21 @@ class Controller:
         self._touched()
 
     def _lead(self, now: Now) -> None:
-        """Begin to decide: with the ledger as it lies there now, and knowing nothing else from before."""
+        """Begin to decide: with the ledger as it lies there now, and knowing nothing else from before.
+
+        It is saved at once: an instance that believes to lead still cannot write it after that.
+        """
         try:
-            data = self._keeper.load()
+            ledger = self._ledger_of(self._keeper.load(), now)
+            desk = FleetDesk(self._settings, ledger, now, leader=True)
+            self._keeper.save(desk.ledger_bytes()).result()
         except StoreError as error:
-            log.error("%s: nothing is decided before it can be read", error)
+            log.error("%s: nothing is decided before that works", error)
             self._term = 0  # tried again at the next beat
             return
-        self.desk = FleetDesk(self._settings, self._ledger_of(data, now), now, leader=True)
-        self._leading = True
+        self.desk, self._leading = desk, True
+        if self._worker is not None:
+            self._worker.look()
 
     def _ledger_of(self, data: bytes | None, now: Now) -> Ledger:
         if data is None:

@@ -86,6 +86,11 @@ class Worker:
         """Have a job carried out."""
         self._jobs.put(job)
 
+    def look(self) -> None:
+        """Read the whole scheduler at once, also if it was read lately."""
+        self._looked = float("-inf")
+        self._jobs.put(None)
+
     def close(self, seconds: float) -> None:
         """Carry out nothing more, and wait so long at most for the call that is out."""
         self._closed.set()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import http
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from ibmon import __version__
-from ibmon.drain import webcall
+from ibmon.config import KubernetesConfig
+from ibmon.drain import kube_credentials, webcall
 from ibmon.drain.kube_credentials import Access
 from ibmon.ports import SchedulerError
 
@@ -28,6 +29,7 @@ _PASSING: Final = frozenset({408, _CONFLICT, 425, 429})
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 JSON: Final = "application/json"
+_T = TypeVar("_T")
 
 
 class KubeError(SchedulerError):
@@ -41,6 +43,11 @@ class KubeError(SchedulerError):
     def conflict(self) -> bool:
         """Whether the object had changed since it was read."""
         return self.status == _CONFLICT
+
+    @property
+    def missing(self) -> bool:
+        """Whether the server answered that there is no such object."""
+        return self.status == _NOT_FOUND
 
     @property
     def refused(self) -> bool:
@@ -86,6 +93,11 @@ class KubeClient:
         self._access = access
         self._timeout = timeout
 
+    @classmethod
+    def configured(cls, config: KubernetesConfig, environ: Mapping[str, str]) -> KubeClient:
+        """A client with the credentials that [kubernetes] names, or those of the pod, and its timeout."""
+        return cls(lambda: kube_credentials.find(config.kubeconfig, config.context, environ), config.timeout)
+
     def send(self, call: Call) -> Answer:
         """Carry the call out; KubeError for every outcome but success."""
         access = self._access()
@@ -107,6 +119,14 @@ def _request(access: Access, call: Call) -> webcall.Request:
         headers["Authorization"] = f"Bearer {access.token}"
     target = access.prefix + call.path + (f"?{urlencode(call.query)}" if call.query else "")
     return webcall.Request(call.method, target, headers, None if call.body is None else msgspec.json.encode(call.body))
+
+
+def decode(body: bytes, kind: type[_T], what: str) -> _T:
+    """An answer as a value; SchedulerError where it is not what was asked for."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise SchedulerError(f"Kubernetes answered with something that is no {what}: {error}") from None
 
 
 def _refusal(call: Call, status: int, headers: Mapping[str, str], body: bytes) -> KubeError:

@@ -10,15 +10,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from ibmon.config import KubernetesConfig
-from ibmon.drain import kube_credentials, kube_node
-from ibmon.drain.kube_client import STRATEGIC, Answer, Call, KubeClient, KubeError
-from ibmon.drain.kube_node import CONDITION, REASON, Node, NodeList
+from ibmon.drain import kube_node
+from ibmon.drain.kube_client import STRATEGIC, Answer, Call, KubeClient, KubeError, decode
+from ibmon.drain.kube_list import ALL, KubernetesPool, list_nodes
+from ibmon.drain.kube_node import CONDITION, REASON, Node
 from ibmon.model import NodeFitness, NodeView
 from ibmon.ports import SchedulerError
 
@@ -26,19 +25,8 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 5
 """How often a change is tried anew after the node was changed in between (409)."""
-PAGE: Final = 250
-"""Nodes in one answer of a list."""
-_PAGES: Final = 1000
 # RFC 1123; also keeps a name from being another path.
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_T = TypeVar("_T")
-
-
-class KubernetesPool(msgspec.Struct):
-    """The nodes with one value of the pool label; without such a label all nodes."""
-
-    name: str
-    nodes: tuple[NodeView, ...]
 
 
 class Kubernetes:
@@ -61,9 +49,7 @@ class Kubernetes:
     ) -> None:
         self._config = config
         self._environ = os.environ if environ is None else environ
-        self._client = client or KubeClient(
-            lambda: kube_credentials.find(config.kubeconfig, config.context, self._environ), config.timeout
-        )
+        self._client = client or KubeClient.configured(config, self._environ)
         self._wall = wall
         self._shown: str | None = None  # the reason that read_node told last
         self._told: str | None = None  # the condition's status at the server, as far as known
@@ -91,27 +77,16 @@ class Kubernetes:
 
         Listing nodes is a right of its own; without it the limits cannot be counted and nothing is drained.
         """
-        name, selector = "nodes", ""
+        name, selector = ALL, ""
         if label := self._config.pool_label:
             value = (self._get()[0].metadata.labels or {}).get(label)
             if value is None:
                 raise SchedulerError(f"node {self.node_name} has no label {label}: its pool is not known")
             name, selector = value, f"{label}={value}"
-        nodes = tuple(kube_node.view(node, self._config.taint_key) for node in self._list(selector))
+        nodes = tuple(kube_node.view(node, self._config.taint_key) for node in list_nodes(self._client, selector))
         if not any(node.name == self.node_name for node in nodes):
             raise SchedulerError(f"Kubernetes lists {len(nodes)} nodes, and {self.node_name} is not among them")
         return (KubernetesPool(name, nodes),)
-
-    def _list(self, selector: str) -> Iterator[Node]:
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
-        for _ in range(_PAGES):
-            answer = self._client.send(Call("GET", "/api/v1/nodes", "list", "nodes", "nodes", query))
-            page = _decode(answer.body, NodeList, "list of nodes")
-            yield from page.items
-            if not page.metadata.token:
-                return
-            query = query | {"continue": page.metadata.token}
-        raise SchedulerError("Kubernetes' list of nodes does not end")
 
     # ------------------------------------------------------------------------------------------------ writing
 
@@ -183,7 +158,7 @@ class Kubernetes:
         """Conditions are merged by their type in a strategic merge patch of /status, so those of others stay."""
         condition = kube_node.condition(fitness, why, self._wall(), changed=changed)
         answer = self._patch({"status": {"conditions": [condition]}}, "status")
-        written = _decode(answer.body, Node, "node").condition(CONDITION)
+        written = decode(answer.body, Node, "node").condition(CONDITION)
         if written is None:
             raise SchedulerError(f"Kubernetes took the condition {CONDITION} and does not show it")
         if written.last_transition_time is None and not changed:  # the node was made anew since the last time
@@ -221,7 +196,7 @@ class Kubernetes:
         """This node, and the server's time of it (wall): marks of all nodes are set by one clock."""
         name = self.node_name
         answer = self._client.send(Call("GET", f"/api/v1/nodes/{name}", "get", "nodes", f"node {name}"))
-        node = _decode(answer.body, Node, "node")
+        node = decode(answer.body, Node, "node")
         if node.metadata.name != name:
             raise SchedulerError(f"Kubernetes answered with node {node.metadata.name} instead of {name}")
         return node, self._wall() if answer.date is None else answer.date
@@ -245,10 +220,3 @@ def _barred(attempt: Callable[[], None]) -> str | None:
             return str(error)
         raise
     return None
-
-
-def _decode(body: bytes, kind: type[_T], what: str) -> _T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
-        raise SchedulerError(f"Kubernetes answered with something that is no {what}: {error}") from None

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The end-to-end tests: a real kernel, Slurm and Prometheus on this machine. The entry of `make e2e`.
+# The end-to-end tests: a real kernel, Slurm, Prometheus and Kubernetes API on this machine. The entry of `make e2e`.
 #
 #   tests/e2e/run.sh [PYTEST ARGUMENT...]      e.g. tests/e2e/run.sh tests/e2e/vm -k hung
 #

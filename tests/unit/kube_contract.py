@@ -297,7 +297,7 @@ class BackendContract:
         assert node.events() == ["FabricUnfit"]
 
     def test_all_nodes_are_counted_page_by_page(self, kube, node, backend, monkeypatch):
-        monkeypatch.setattr("ibmon.drain.kubernetes.PAGE", 2)
+        monkeypatch.setattr("ibmon.drain.kube_list.PAGE", 2)
         others = [new_node(kube) for _ in range(4)]
         (pool,) = backend().read_pools()
         assert pool.name == "nodes"

@@ -15,7 +15,8 @@ ROOT = Path(ibmon.__file__).parent
 # A module is core, and so pure, unless its room is named here.
 SHELL = (
     "sysfs", "store", "database", "statedir", "exporter", "runtime", "alert", "cli", "simulate", "drain.slurm",
-    "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node",
+    "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node", "drain.kube_list",
+    "drain.kube_fleet", "controller.kubeobject", "controller.lease", "controller.configmap",
     "drain.slurm_text", "drain.slurm_node", "drain.slurmrest", "drain.slurmrest_answer", "drain.webcall",
     "drain.command", "drain.controller", "drain.correspondence",
      "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",

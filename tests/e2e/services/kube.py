@@ -28,7 +28,12 @@ _KINDS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
+    "Service": "/api/v1/namespaces/{namespace}/services",
     "DaemonSet": "/apis/apps/v1/namespaces/{namespace}/daemonsets",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
+    # policy/v1 came with 1.21; the beta has the same fields.
+    "PodDisruptionBudget": "/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
@@ -161,8 +166,9 @@ class KubeServer:
     def apply(self, objects: Iterable[dict[str, Any]], *, dry_run: bool = False) -> None:
         """Creates what is not there yet; raises AssertionError with the server's words where it refuses."""
         for found in objects:
+            body = found | {"apiVersion": "policy/v1beta1"} if found["apiVersion"] == "policy/v1" else found
             path = _KINDS[found["kind"]].format(namespace=found["metadata"].get("namespace"))
-            status, answer = self.request("POST", path + ("?dryRun=All" if dry_run else ""), found)
+            status, answer = self.request("POST", path + ("?dryRun=All" if dry_run else ""), body)
             assert status in {201, 409}, (found["kind"], found["metadata"]["name"], answer)
 
     def account_token(self, namespace: str, name: str) -> str:

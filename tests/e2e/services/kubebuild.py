@@ -1,7 +1,7 @@
 """A kube-apiserver made from Debian's source package, once, in a cache outside the checkout.
 
 No package has the binary; the source package `kubernetes` is the complete upstream tree of 1.20.2 with its vendored
-parts, of which Debian builds kubectl alone. Four to seven minutes on two cores. Must not: touch apt's configuration or
+parts, of which Debian builds kubectl alone. Three to seven minutes on two cores. Must not: touch apt's configuration or
 install anything.
 """
 

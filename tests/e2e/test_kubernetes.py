@@ -1,15 +1,16 @@
-"""The contract of `tests/unit/kube_contract.py` with a real kube-apiserver: what holds for the fake holds for it.
+"""The contracts of `tests/unit` with a real kube-apiserver: what holds for the fake holds for it.
 
-    tests/e2e/run.sh tests/e2e/real_kubernetes.py
-
-Named so that it is run by its name only: the first run compiles kube-apiserver for some minutes.
+The first run on a machine compiles kube-apiserver for some minutes.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kube_contract import (
@@ -24,30 +25,47 @@ from kube_contract import (
     request,
     shipped,
 )
+from kube_controller_contract import LEASE, LEASE_PATH, NAMESPACE, ControllerContract, clean, client
+from services import kustomize
 from services.daemon import Daemon
 from services.kube import KubeServer
 from services.node import NodeTree
 from services.processes import wait_for
 
+from ibmon.controller.election import Timing
+from ibmon.controller.lease import Leader, LeaseLock
+from ibmon.ports import SchedulerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["backend", "node"]
+__all__ = ["backend", "clean", "node"]
 
 pytestmark = pytest.mark.timeout(3600)
 
 
 @pytest.fixture(scope="module")
 def kube() -> Iterator[KubeServer]:
-    """A cluster to which what we ship has been applied, with the token of our service account as `restricted`."""
+    """A cluster to which what we ship has been applied, with the tokens of our service accounts.
+
+    `restricted` is that of a node's pod that writes itself, `controller` that of the controller.
+    """
     with KubeServer() as server:
         server.apply(shipped("observe", "namespace.yaml"))
         server.apply(shipped("observe", "serviceaccount.yaml"))
         server.apply(shipped("node-direct", "rbac.yaml"))
-        token = server.account_token("ibmon", "ibmon")
-        server.restricted = token
-        _wait_for_rights(server, token)
+        server.apply(shipped("controller", "namespace.yaml"))
+        server.apply(shipped("controller", "rbac.yaml"))
+        server.restricted = server.account_token("ibmon", "ibmon")
+        server.controller = server.account_token("ibmon-controller", "ibmon-controller")
+        _wait_for_rights(server, server.restricted)
+        _wait_for_rights(server, server.controller)
+        wait_for(
+            lambda: request(server, "GET", LEASE_PATH, token=server.controller)[0] == 404,
+            within=20,
+            what="the right to the Lease",
+        )
         yield server
 
 
@@ -69,6 +87,46 @@ class TestRealServer(ServerContract):
 
 class TestBackendOnTheRealServer(BackendContract):
     pass
+
+
+class TestControllerOnTheRealServer(ControllerContract):
+    pass
+
+
+def test_a_leader_that_is_cut_off_ends_before_the_other_begins(clean: KubeServer) -> None:
+    cut = threading.Event()
+
+    class Way:
+        """A client whose way to the server can be cut."""
+
+        def __init__(self, *, can_be_cut: bool) -> None:
+            self._client, self._can_be_cut = client(clean), can_be_cut
+
+        def send(self, call: Any) -> Any:
+            if self._can_be_cut and cut.is_set():
+                raise SchedulerError("cut off")
+            return self._client.send(call)
+
+    timing = Timing(duration=2.0, renew=1.2, retry=0.2)
+    first, second = (
+        Leader(LeaseLock(Way(can_be_cut=name == "first"), NAMESPACE, LEASE), name, timing=timing)
+        for name in ("first", "second")
+    )
+    first.start()
+    wait_for(first.is_leader, within=10, what="the first leader")
+    second.start()
+    cut.set()
+    began = time.monotonic()
+    seen = []
+    while not second.is_leader():
+        assert time.monotonic() - began < 10
+        seen.append((first.is_leader(), second.is_leader()))
+        time.sleep(0.01)
+    assert [state for state, _ in itertools.groupby(seen)] == [(True, False), (False, False)]
+    assert not first.is_leader()
+    for leader in (first, second):
+        leader.close(5)
+    assert request(clean, "GET", LEASE_PATH)[1]["spec"].get("holderIdentity", "") == ""
 
 
 @pytest.fixture
@@ -111,6 +169,9 @@ def test_a_taint_of_our_key_by_somebody_else_stays_as_it_is(node: Api, daemon: D
     assert node.annotations == {}
 
 
-@pytest.mark.parametrize("part", ["config.yaml", "daemonset.yaml"])
-def test_the_server_takes_the_shipped_objects(kube: KubeServer, part: str) -> None:
-    kube.apply(shipped("observe", part), dry_run=True)
+@pytest.mark.parametrize("overlay", kustomize.OVERLAYS)
+def test_the_server_takes_every_object_that_is_shipped(kube: KubeServer, overlay: str) -> None:
+    objects = kustomize.built(overlay)
+    known = [found for found in objects if not found["kind"].startswith("ValidatingAdmissionPolicy")]  # since 1.30
+    assert len(objects) - len(known) == (2 if overlay in {"node-direct", "controller"} else 0)
+    kube.apply(known, dry_run=True)
