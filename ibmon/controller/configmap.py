@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from ibmon.controller.keeping import LedgerConflict
 from ibmon.controller.kubeobject import KubeObject
 from ibmon.drain.kube_client import KubeClient, KubeError
 from ibmon.ports import SchedulerError, StoreError
@@ -26,10 +27,6 @@ WRITER: Final = "ibmon.dev/writer"
 LARGEST: Final = 1024 * 1024
 """Bytes that a ConfigMap may hold in all its values (Kubernetes: MaxSecretSize)."""
 _UNPACKED: Final = 64 * 1024 * 1024
-
-
-class LedgerConflict(StoreError):  # noqa: N818 (the word that the controller has for it)
-    """Another instance has written the ledger since it was loaded: load it anew, and believe that."""
 
 
 class ConfigMapLedger:

@@ -27,7 +27,7 @@ from ibmon.controller.api import Site, views_are_open
 from ibmon.controller.brain import World
 from ibmon.controller.conditions import Conditions
 from ibmon.controller.fleet import FleetDesk
-from ibmon.controller.keeping import Keeper
+from ibmon.controller.keeping import Keeper, LedgerConflict
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
 from ibmon.controller.schedulers import FleetScheduler
@@ -250,15 +250,17 @@ class Controller:
         if present is not self._stop_file:
             self._stop_file = present
             log.warning(logs.line("stop-file", {"present": present}))
-        if self._leader is not None:
-            if self._leader.is_leader() and self._leader.term != self._term:
-                self._term = self._leader.term
+        if self._leader is None:
+            if not self._leading:
                 self._lead(now)
-            elif self._leading and not self._leader.is_leader():
-                self._leading = False
-                self.desk.lead(leader=False, now=now)
-                if self._conditions is not None:
-                    self._conditions.forget()
+        elif self._leader.is_leader() and self._leader.term != self._term:
+            self._term = self._leader.term
+            self._lead(now)
+        elif self._leading and not self._leader.is_leader():
+            self._leading = False
+            self.desk.lead(leader=False, now=now)
+            if self._conditions is not None:
+                self._conditions.forget()
         self._touched()
 
     def _lead(self, now: Now) -> None:
@@ -277,6 +279,11 @@ class Controller:
         self.desk, self._leading = desk, True
         if self._worker is not None:
             self._worker.look()
+
+    def _begin_anew(self) -> None:
+        """Another instance has written the ledger: what this one knows is void."""
+        self._leading, self._term = False, 0
+        self._beat(self._stop_file)
 
     def _ledger_of(self, data: bytes | None, now: Now) -> Ledger:
         if data is None:
@@ -374,9 +381,13 @@ class Controller:
                 self._unsaved = ""
                 with contextlib.suppress(RuntimeError):
                     self.server.call(desk.saved)
-            elif str(error) != self._unsaved:
-                self._unsaved = str(error)
+                return
+            if str(error) != self._unsaved:
                 log.error("%s: nothing new is drained until the ledger can be saved", error)
+            self._unsaved = str(error)
+            if isinstance(error, LedgerConflict):
+                with contextlib.suppress(RuntimeError):
+                    self.server.call(self._begin_anew)
 
         saving.add_done_callback(told)
         return saving

@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+class LedgerConflict(StoreError):  # noqa: N818 (the word that the controller has for it)
+    """Another instance has written the ledger since it was loaded: load it anew, and believe that."""
+
+
 class LedgerPlace(Protocol):
     """Where the ledger lies. Both raise StoreError."""
 

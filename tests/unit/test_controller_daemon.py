@@ -11,6 +11,7 @@ from ibmon.alert.signature import parse_secrets
 from ibmon.config import ControllerConfig
 from ibmon.configfile import ConfigError, loads
 from ibmon.controller.daemon import Controller
+from ibmon.controller.keeping import LedgerConflict
 from ibmon.controller.schedulers import WholeScheduler
 from ibmon.controller.values import Ask
 from ibmon.drain.cluster import Cluster
@@ -25,6 +26,11 @@ NODES = tuple(f"node{number:04d}" for number in range(1, 101))
 ID = "7f3a9c"
 WHY = f"ibmon: port-down mlx5_0/1 DOWN/Polling 62s>60s [id {ID}]"
 SECONDS = 20  # no test waits so long unless it fails
+
+
+def private(path, text):
+    path.touch(mode=0o600)
+    path.write_text(text)
 
 
 class Clock:
@@ -227,7 +233,7 @@ def test_a_foreign_drain_is_left_alone(world):
 def test_a_second_controller_on_the_same_directory_does_not_start(world):
     world.start()
     other = Controller(world.config(), clock=world.clock)
-    with pytest.raises(ConfigError, match="another controller runs on .*stop it first"):
+    with pytest.raises(ConfigError, match=r"another controller runs on .*stop it first"):
         other.start()
 
 
@@ -236,7 +242,7 @@ def test_a_second_controller_on_the_same_directory_does_not_start(world):
     [
         (lambda d: (d / "master.key").unlink(), r"master\.key cannot be read: No such file"),
         (lambda d: (d / "master.key").write_text("secret-stuff"), r"master\.key, line 1: not a secret"),
-        (lambda d: (d / "tokens").write_text("alice operate short"), r"tokens, line 1: a token has 16 characters"),
+        (lambda d: private(d / "tokens", "alice operate short"), r"tokens, line 1: a token has 16 characters"),
     ],
 )
 def test_a_secret_that_is_missing_or_wrong_stops_the_start_with_one_line_that_does_not_hold_it(world, spoil, line):
@@ -257,6 +263,25 @@ def test_an_instance_that_does_not_lead_says_so(world):
         urllib.request.urlopen(f"{controller.server.url}/readyz", timeout=5)
     controller.server.call(lambda: controller._beat(False)).result()
     assert not controller.leads()
+
+
+def test_an_instance_whose_ledger_another_one_wrote_begins_anew_with_that_one(world, monkeypatch):
+    controller = world.start()
+    world.open_quorum()
+    first, place = controller.desk, controller._keeper._ledger
+    save = place.save
+
+    def conflict(_):
+        monkeypatch.setattr(place, "save", save)
+        raise LedgerConflict("another instance has written it")
+
+    monkeypatch.setattr(place, "save", conflict)
+    with pytest.raises(LedgerConflict):
+        controller.server.call(controller._save).result().result()
+    world.until(lambda: controller.desk is not first and controller.leads())
+    world.unfit(NODES[0])
+    world.fresh()
+    assert not world.drained(NODES[0])  # a new quorum
 
 
 def test_an_instance_that_begins_to_lead_again_waits_for_a_new_quorum(world):
