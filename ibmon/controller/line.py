@@ -18,7 +18,7 @@ class Line:
     def __init__(self) -> None:
         self._heap: list[tuple[int, float, str, str]] = []
         self._in: set[tuple[str, str]] = set()
-        self.wake = -math.inf  # monotonic time at which time alone may make another case ready
+        self.wake = math.inf  # monotonic time at which time alone may make another case ready
         self.stale = True  # something changed that may concern every case
 
     def clear(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
 from ibmon.config import LimitsConfig
@@ -50,7 +52,7 @@ class Record:
 
 
 class Node:
-    """What a node's daemon does with replies: it mints the id, keeps its record, and gives way to people."""
+    """What a node's daemon does: it mints the id, keeps its record, and respects whoever takes a drain away."""
 
     def __init__(self, name):
         self.name = name
@@ -69,7 +71,7 @@ class Node:
             self.wish = Wish(drain=True, id=self.owned.id, reason=self.owned.reason, since=self.owned.asked)
             return
         self.number += 1
-        mark = f"{abs(hash(self.name)) % 4096:03x}{self.number:03x}"
+        mark = f"{zlib.crc32(self.name.encode()) % 4096:03x}{self.number:03x}"
         reason = f"ibmon: {self.findings[0].rule} mlx5_0/1 DOWN/Polling 62s>60s [id {mark}]"
         self.wish = Wish(drain=True, id=mark, reason=reason, since=wall)
         self.owned = Owned(mark, reason, asked=wall)

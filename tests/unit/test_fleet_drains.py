@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from fleet_world import World, finding
 
@@ -342,7 +344,7 @@ def test_what_fails_is_tried_again_less_and_less_often():
     tries = []
     for _ in range(180):
         tries += [world.wall for _ in world.round(1, 10.0)]
-    gaps = [later - sooner for sooner, later in zip(tries, tries[1:], strict=False)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(tries)]
     assert gaps[0] <= 40
     assert gaps == sorted(gaps[:4]) + gaps[4:]
     assert all(240 <= gap <= 370 for gap in gaps[5:])
