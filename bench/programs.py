@@ -87,11 +87,11 @@ class Program:
 
     def memory(self) -> list[dict[str, float]]:
         """MiB by the kernel's names (`Rss`, `Pss`) of the process, then of each that it started."""
-        return [_memory(pid) for pid in self.family()]
+        return [memory_of(pid) for pid in self.family()]
 
 
-def _memory(pid: int) -> dict[str, float]:
-    """Of /proc/PID/smaps_rollup where there is one."""
+def memory_of(pid: int) -> dict[str, float]:
+    """MiB by the kernel's names, of /proc/PID/smaps_rollup where there is one."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
     except OSError:

@@ -18,6 +18,8 @@ class Settings:
         every: seconds between two scrapes meanwhile.
         hang: seconds for which a file hangs.
         day: virtual seconds that a replay lasts.
+        nodes: how many report to the controller.
+        report_every: seconds between two reports of a node.
     """
 
     scratch: Path
@@ -27,8 +29,12 @@ class Settings:
     every: float = 15.0
     hang: float = 60.0
     day: float = 86_400.0
+    nodes: int = 20_000
+    report_every: float = 30.0
 
 
 def tiny(scratch: Path) -> Settings:
     """Measures nothing worth knowing, in a second or two."""
-    return Settings(scratch, sizes=(12,), rounds=2, watch=1.0, every=0.5, hang=1.0, day=120.0)
+    return Settings(
+        scratch, sizes=(12,), rounds=2, watch=1.0, every=0.5, hang=1.0, day=120.0, nodes=50, report_every=0.5
+    )

@@ -100,7 +100,8 @@ def nodes(
 
 @command.command()
 @click.argument("mode", type=click.Choice(["observe", "alert", "drain"]), required=False)
-@click.option("--clear", is_flag=True, help="What the configuration says holds again.")
+@click.option("--clear", is_flag=True, help="Take back what was said of these nodes; with --all, of any.")
+@click.option("--all", "every", is_flag=True, help="With --clear: everything that was said.")
 @_nodes
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the log.")
 @reaching
@@ -112,6 +113,7 @@ def mode(
     token_file: str | None,
     mode: str | None,
     clear: bool,
+    every: bool,
     listed: tuple[str, ...],
     reason: str,
     as_json: bool,
@@ -122,7 +124,8 @@ def mode(
     """
     if clear == (mode is not None):
         raise click.UsageError("give a mode, or --clear")
-    body = {"mode": mode, "nodes": _some(listed), "reason": reason}
+    nodes = names(listed) if clear and every else _some(listed)
+    body = {"mode": mode, "nodes": nodes, "all": every, "reason": reason}
     return post(connect(settings, url, token_file), "/v1/mode", body, as_json=as_json)
 
 

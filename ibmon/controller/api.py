@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote
 
 from ibmon.config import ControllerConfig
@@ -21,6 +22,7 @@ from ibmon.controller.complaints import Complaints
 from ibmon.controller.http import PLAIN, Request, Response, as_json, refusal
 from ibmon.controller.reports import NOT_LEADER, Reports
 from ibmon.controller.tokens import Holder
+from ibmon.controller.values import NodeRow
 from ibmon.exporter.address import parse_listen
 from ibmon.exporter.text import negotiate
 from ibmon.report import PATH
@@ -29,13 +31,17 @@ SAVE_PATIENCE: Final = 10.0
 """Seconds that an answer waits for what was asked to be durable."""
 
 KEPT: Final = 1.0
-"""Seconds for which a view of the fleet is served again, however many look."""
+"""Seconds for which a view of the fleet is served again, however many look ..."""
+
+SHARE: Final = 50.0
+"""... or so many times as long as looking took, so that those who look cannot keep reports waiting."""
 
 AUDIT_LINES: Final = 100
 _MOST_LINES: Final = 10000
 
 _NODES = "/api/v1/nodes"
 Answer = Response | Awaitable[Response]
+_T = TypeVar("_T")
 
 
 class Route(NamedTuple):
@@ -63,7 +69,7 @@ class Site:
         self._world = world
         self._complaints = Complaints()
         self._reports = Reports(world, self._complaints)
-        self._kept: dict[str, tuple[float, Response]] = {}
+        self._kept: dict[str, tuple[float, asyncio.Task[Response]]] = {}
         self._routes: dict[str, Route] = {
             "/healthz": Route("GET", None, lambda _, __: _line(HTTPStatus.OK, "ok")),
             "/readyz": Route("GET", None, self._readyz),
@@ -124,31 +130,28 @@ class Site:
         body = self._world.metrics.render(desk.counts(now), desk.fleet(now), fmt)
         return Response(HTTPStatus.OK, body, fmt.value, (("Cache-Control", "no-store"), ("Vary", "Accept")))
 
-    def _fleet(self, _: Request, __: Holder) -> Response:
-        return self._keep("fleet", lambda: self._world.desk.fleet(self._world.now()))
+    def _fleet(self, _: Request, __: Holder) -> Answer:
+        return self._keep("fleet", lambda: self._world.desk.fleet(self._world.now()), lambda fleet: fleet)
 
-    def _nodes(self, request: Request, _: Holder) -> Response:
+    def _nodes(self, request: Request, _: Holder) -> Answer:
+        def look() -> Sequence[NodeRow]:
+            return self._world.desk.nodes(self._world.now())
+
         if parse_qs(request.query).get("compact") == ["1"]:
-            return self._keep("compact", self._compact)
-        return self._keep("nodes", lambda: self._world.desk.nodes(self._world.now()))
+            return self._keep("compact", look, _compact)
+        return self._keep("nodes", look, lambda rows: rows)
 
-    def _compact(self) -> dict[str, Any]:
-        rows = self._world.desk.nodes(self._world.now())
-        rails = max((len(row.rails) for row in rows), default=0)
-        listed = [
-            (row.name, row.fitness, row.group, row.rails, None if row.age is None else round(row.age, 1), row.code)
-            for row in rows
-        ]
-        return {"v": 1, "rails": list(range(rails)), "nodes": listed}
-
-    def _keep(self, key: str, make: Callable[[], object]) -> Response:
-        """A view as JSON; one that was made just now is served again."""
+    def _keep(self, key: str, look: Callable[[], _T], form: Callable[[_T], object]) -> Awaitable[Response]:
+        """A view as JSON; one that was made just now is served again. Only looking keeps this thread."""
         now = self._world.now().monotonic
-        at, response = self._kept.get(key, (float("-inf"), None))
-        if response is None or not 0 <= now - at < KEPT:
-            response = as_json(make())
-            self._kept[key] = (now, response)
-        return response
+        until, task = self._kept.get(key, (now, None))
+        if task is None or not now < until:
+            began = time.perf_counter()
+            seen = look()
+            until = now + max(KEPT, SHARE * (time.perf_counter() - began))
+            task = asyncio.get_running_loop().create_task(_written(form, seen))
+            self._kept[key] = (until, task)
+        return asyncio.shield(task)
 
     def _node(self, request: Request, _: Holder) -> Response:
         name = unquote(request.path.removeprefix(f"{_NODES}/"))
@@ -234,6 +237,21 @@ class Site:
             why = " ".join(str(error).split())[:200] or f"no answer within {SAVE_PATIENCE:g} s"
             return as_json({**said, "error": f"not saved ({why}); {otherwise}"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return as_json(said)
+
+
+async def _written(form: Callable[[_T], object], seen: _T) -> Response:
+    """The answer that shows what was seen, written on another thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: as_json(form(seen)))
+
+
+def _compact(rows: Sequence[NodeRow]) -> dict[str, Any]:
+    """All nodes in as few bytes as will do."""
+    rails = max((len(row.rails) for row in rows), default=0)
+    listed = [
+        (row.name, row.fitness, row.group, row.rails, None if row.age is None else round(row.age, 1), row.code)
+        for row in rows
+    ]
+    return {"v": 1, "rails": list(range(rails)), "nodes": listed}
 
 
 def _told(item: inbound.Item) -> dict[str, object]:

@@ -23,7 +23,6 @@ LONGEST: Final = 7 * 86400.0
 _USER: Final = re.compile(r"[\w.@ -]{1,64}", re.ASCII)
 _Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._*?\[\]!-]+$")]
 _Names = Annotated[tuple[_Pattern, ...], msgspec.Meta(max_length=10000)]
-_Some = Annotated[tuple[_Pattern, ...], msgspec.Meta(min_length=1, max_length=10000)]
 _Word = Annotated[str, msgspec.Meta(max_length=253)]
 _Reason = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _T = TypeVar("_T")
@@ -52,10 +51,14 @@ class _Start(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class _Mode(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mode: Mode | None
-    nodes: _Some
+    nodes: _Names = ()
+    all: bool = False
 
     def ask(self, user: str) -> Ask:
-        return Ask(action="mode", user=user, reason=self.reason, mode=self.mode, nodes=self.nodes)
+        every = self.all and self.mode is None
+        if not self.nodes and not every:
+            raise BodyError("name nodes; all takes every mode back, and sets none")
+        return Ask(action="mode", user=user, reason=self.reason, mode=self.mode, nodes=self.nodes, all=every)
 
 
 class _Begin(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -87,17 +90,18 @@ class _End(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class _Release(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nodes: _Names = ()
+    group: _Word = ""
     rule: _Word = ""
     seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     all: bool = False
     dry_run: bool = False
 
     def ask(self, user: str) -> Ask:
-        if not (self.nodes or self.rule or self.seconds or self.all):
-            raise BodyError("name nodes, a rule or a time, or say all")
+        if not (self.nodes or self.group or self.rule or self.seconds or self.all):
+            raise BodyError("name nodes, a group, a rule or a time, or say all")
         return Ask(
-            action="release", user=user, reason=self.reason, nodes=self.nodes, rule=self.rule, seconds=self.seconds,
-            all=self.all, dry_run=self.dry_run,
+            action="release", user=user, reason=self.reason, nodes=self.nodes, group=self.group, rule=self.rule,
+            seconds=self.seconds, all=self.all, dry_run=self.dry_run,
         )  # fmt: skip
 
 

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ibmon.controller.families import CONTROLLER_FAMILIES
 from ibmon.exporter import compat, families
 from ibmon.exporter.text import Family
 
 _INTRO: Final = """\
 # Metrics
 
-What `/metrics` and `ibmon metrics` say. This page is generated from the tables in `ibmon/exporter/families.py` and
-the counter catalog: change those, then run `python -m ibmon.exporter.metricsdoc > docs/metrics.md`.
+What `/metrics` and `ibmon metrics` say. This page is generated from the tables in `ibmon/exporter/families.py`,
+`ibmon/controller/families.py` and the counter catalog: change those, then run
+`python -m ibmon.exporter.metricsdoc > docs/metrics.md`.
 
 - A series exists only while its value is known. What a file did not tell has no series: no zero, no NaN.
 - Names of states are values or label values of closed sets, so nothing churns: of `ibmon_port_health`,
@@ -63,6 +65,15 @@ Rendered at most every 5 s. Beside these the process's own, as client libraries 
 
 """
 
+_CONTROLLER: Final = """
+## The fleet controller
+
+What `/metrics` of `ibmon controller` says, beside its process. All values of `fitness`, `state`, `outcome`, `code` and
+`decision` exist from the first scrape; `pool` and the labels of `ibmon_controller_fabric_event` on occurrence. Until
+the scheduler was seen once its age is left out, and the oldest drain while none is held.
+
+"""
+
 _COMPAT: Final = """
 ## Names of node_exporter
 
@@ -96,6 +107,8 @@ def _page() -> Iterator[str]:
     yield _COUNTERS
     yield _SELF + _HEAD
     yield from _rows(families.SELF_FAMILIES)
+    yield _CONTROLLER + _HEAD
+    yield from _rows(CONTROLLER_FAMILIES)
     yield _COMPAT
     yield f"| `{compat.INFO.name}` | `{families.DEVICE_INFO.name}` |\n"
     yield from (f"| `{theirs}` | `{ours}` |\n" for theirs, ours in compat.names())

@@ -24,7 +24,7 @@ ACTS = {
     "/v1/mode": {"mode": "drain", "nodes": ["gpu-1*"]},
     "/v1/maintenance": {"nodes": ["gpu-1"], "seconds": 3600, "reason": "new optics"},
     "/v1/maintenance/end": {"nodes": ["gpu-1"]},
-    "/v1/release": {"nodes": ["gpu-1"]},
+    "/v1/release": {"nodes": ["gpu-1"], "group": "leaf1"},
 }
 ASKS = {
     "/v1/stop": Ask(action="stop", user="alice", reason="bad optics"),
@@ -34,7 +34,7 @@ ASKS = {
         action="maintenance-start", user="alice", nodes=("gpu-1",), seconds=3600, reason="new optics"
     ),
     "/v1/maintenance/end": Ask(action="maintenance-stop", user="alice", nodes=("gpu-1",)),
-    "/v1/release": Ask(action="release", user="alice", nodes=("gpu-1",)),
+    "/v1/release": Ask(action="release", user="alice", nodes=("gpu-1",), group="leaf1"),
 }
 
 
@@ -284,6 +284,7 @@ def test_a_person_with_no_proper_name_is_refused(world, name):
         ("/v1/mode", b'{"mode": "drain"}'),
         ("/v1/mode", b'{"mode": "drain", "nodes": []}'),
         ("/v1/mode", b'{"nodes": ["a"]}'),
+        ("/v1/mode", b'{"mode": "drain", "all": true}'),
         ("/v1/mode", b'{"mode": "rage", "nodes": ["a"]}'),
         ("/v1/mode", b'{"mode": "drain", "nodes": ["a b"]}'),
         ("/v1/mode", b'{"mode": "drain", "nodes": [""]}'),
