@@ -47,6 +47,12 @@ class ReplayedError(SchedulerError):
     """The controller has seen this number or a later one: report again with a higher one."""
 
 
+class _Said(msgspec.Struct):
+    """A refusal's body."""
+
+    error: str
+
+
 class _Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
@@ -251,6 +257,10 @@ class ControllerClient:
 
 
 def _plain(body: bytes) -> str:
-    """The first words of an answer in one line of printable ASCII: as much as a person needs."""
-    text = "".join(c if " " <= c <= "~" else " " for c in body[: 4 * _WORDS].decode("ascii", "replace"))
+    """What a refusal says, in one line of printable ASCII, shortened: as much as a person needs."""
+    try:
+        said = msgspec.json.decode(body, type=_Said).error
+    except msgspec.MsgspecError:  # not of the controller: something before it
+        said = body[: 4 * _WORDS].decode("ascii", "replace")
+    text = "".join(c if " " <= c <= "~" else " " for c in said)
     return " ".join(text.split())[:_WORDS] or "it said nothing"

@@ -169,11 +169,16 @@ def test_an_instance_that_does_not_lead_and_a_number_seen_before_have_names_of_t
     assert isinstance(error_of(client()), ReplayedError)
 
 
+def said(server, handler, told):
+    server.send(handler, 400, {}, b'{"error":"the clock is\\n400 s off","more":1}')
+
+
 @pytest.mark.parametrize(
     ("action", "words"),
     [
         (500, "the controller answered 500: because"),
         (400, "the controller answered 400: because"),
+        (said, "the controller answered 400: the clock is 400 s off"),
         (302, "the controller answered 302: redirects are not followed; look at controller.url"),
         (307, "redirects are not followed"),
         (hang, "no answer within 0.4 s"),
