@@ -18,7 +18,7 @@ SHELL = (
     "drain.kubernetes", "drain.kube_client", "drain.kube_credentials", "drain.kube_node",
     "drain.slurm_text", "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
     "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
-    "configvalues", "backoff", "__main__", "rulesdoc",
+    "configvalues", "backoff", "__main__", "rulesdoc", "controller.page",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
     "time", "datetime", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "socket", "ssl", "select",
