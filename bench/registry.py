@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench import controller, daemon, engine, firmware, fresh, hang, memory, scrape
+from bench import controller, daemon, engine, firmware, fresh, hang, memory, pages, scrape
 from bench.figure import Figure
 from bench.settings import Settings
 
@@ -17,4 +17,5 @@ FIGURES: Mapping[str, Callable[[Settings], Figure]] = {
     "firmware": firmware.measure,
     "engine": engine.measure,
     "controller": controller.measure,
+    "pages": pages.measure,
 }
