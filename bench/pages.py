@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 
+from services.chromium import Browser, Tab
+from services.fleet import DRAWING, Fleet
+
 from bench import tree
 from bench.figure import Figure, Table, Target, median, quantity
 from bench.programs import LOOPBACK, Program, ibmon
 from bench.settings import Settings
-
-# isort: split - the programs above say where these lie
-from services.chromium import Browser, Tab
-from services.fleet import DRAWING, Fleet
 
 SIZE_LIMIT = 60.0
 """kB of the daemon's page with all that it loads."""

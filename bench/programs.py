@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+from services.debian import unpacked
+from services.processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tests" / "e2e"))
-
-from services.debian import unpacked  # noqa: E402 - found through the line above
-from services.processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for  # noqa: E402
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -77,7 +77,9 @@ class AFleet(RuleBasedStateMachine):
 
     @initialize(limits=st.sampled_from(LIMITS), mode=st.sampled_from([Mode.DRAIN, Mode.DRAIN, Mode.OBSERVE]))
     def begin(self, limits, mode):
-        self.world = Watched(COUNT, leaves=LEAVES, partitions=LEAVES, limits=limits, mode=mode, drain_on=("IbPortDown",))
+        self.world = Watched(
+            COUNT, leaves=LEAVES, partitions=LEAVES, limits=limits, mode=mode, drain_on=("IbPortDown",)
+        )
         self.world.begin()
 
     # ------------------------------------------------------------------------------------------- what happens
