@@ -41,6 +41,7 @@ class Case:
         held: it was seen to stand, so that its absence means that somebody has taken it away.
         gone: somebody took it away while it was wanted; it is not made again.
         proof: monotonic time before which a view proves nothing.
+        bar: what holds it back, as it was weighed last.
         arrives: monotonic time until which a drain that was never seen may still be made: an earlier process, or a
             call that failed, may have asked for it.
     """
@@ -54,6 +55,7 @@ class Case:
         self.proof = now.monotonic
         self.arrives = now.monotonic + LATE
         self.record: Ownership | None = None  # what the node has stored
+        self.bar = ""
         self.told: tuple[str, str] = ("none", "")
         self._given = False  # we gave it back ourselves, so the record's `held` is of an earlier time
         self._tries = 0

@@ -7,7 +7,7 @@ nothing new costs nothing, whatever the size of the fleet.
 When is it an event? DESIGN counts "three or more nodes, or max(1 %, 5) of the fleet, with onsets within 60 s". That is
 read as two nets: three nodes that hang on one leaf of the topology (they share a switch, so three are no chance); or,
 whatever they hang on, five nodes and at least 1 % of the fleet (a spine, a subnet manager, or no topology is known). A
-sign belongs to one event only.
+sign belongs to one event only, and events of one fault on three leaves at once are one event of the fleet.
 """
 
 from __future__ import annotations
@@ -56,17 +56,24 @@ class Shown(NamedTuple):
 class Event:
     """One event while it is known. It holds drains back until `until` (monotonic)."""
 
-    def __init__(self, group: str, key: Key, now: Now, hold: float) -> None:
-        self.group, self.key, self.began = group, key, now
-        self.until = now.monotonic + hold
-        self.nodes: set[str] = set()
+    def __init__(self, group: str, key: Key, began: Now, hold: float) -> None:
+        self.group, self.key, self.began = group, key, began
+        self.until = began.monotonic + hold
+        self.signs: dict[tuple[str, str], _Sign] = {}
         self.joined = 0  # signs that ever belonged to it
         self.ended = False
+
+    def join(self, who: tuple[str, str], sign: _Sign) -> None:
+        """One more sign of the same fault."""
+        sign.event = self
+        self.signs[who] = sign
+        self.joined += 1
 
     def row(self) -> FabricEvent:
         """The event as people see it."""
         until = self.began.wall + (self.until - self.began.monotonic)
-        return FabricEvent(self.group, self.key.rail, self.key.rule, tuple(sorted(self.nodes)), self.began.wall, until)
+        nodes = tuple(sorted({node for node, _ in self.signs}))
+        return FabricEvent(self.group, self.key.rail, self.key.rule, nodes, self.began.wall, until)
 
 
 class _Sign:
@@ -92,6 +99,7 @@ class FabricDesk:
         self._hold = hold
         self.events: dict[tuple[str, Key], Event] = {}
         self.total = 0
+        self._next_end = math.inf
         self._signs: dict[tuple[str, str], dict[Key, _Sign]] = {}  # by node and who tells it
         self._lone: dict[Key, dict[tuple[str, str], _Sign]] = {}  # those of no event
         self._waiting: set[str] = set()  # nodes with a port in INIT
@@ -167,15 +175,15 @@ class FabricDesk:
             if not lone:
                 del self._lone[key]
             return
-        sign.event.nodes.discard(who[0])
-        if not sign.event.nodes:
+        del sign.event.signs[who]
+        if not sign.event.signs:
             self._end(sign.event)
 
     def _place(self, who: tuple[str, str], key: Key, sign: _Sign, now: Now, fleet: int) -> None:
         """Put a new sign into the event that it belongs to, begin that event, or keep the sign for itself."""
-        event = self.events.get((sign.group, key)) or self.events.get(("", key))
+        event = self.events.get(("", key)) or self.events.get((sign.group, key))
         if event is not None:
-            self._join(who, sign, event)
+            event.join(who, sign)
             return
         lone = self._lone.setdefault(key, {})
         lone[who] = sign
@@ -187,26 +195,46 @@ class FabricDesk:
             self._begin("", key, near, now)
 
     def _begin(self, group: str, key: Key, signs: Mapping[tuple[str, str], _Sign], now: Now) -> None:
-        event = self.events[group, key] = Event(group, key, now, self._hold)
-        self.total += 1
-        self._began.append(event)
+        event = self._open(group, key, now)
         lone = self._lone[key]
         for who, sign in signs.items():
             del lone[who]
-            self._join(who, sign, event)
+            event.join(who, sign)
         if not lone:
             del self._lone[key]
+        if group:
+            self._widen(event)
 
-    def _join(self, who: tuple[str, str], sign: _Sign, event: Event) -> None:
-        sign.event = event
-        event.nodes.add(who[0])
-        event.joined += 1
+    def _open(self, group: str, key: Key, began: Now) -> Event:
+        event = self.events[group, key] = Event(group, key, began, self._hold)
+        self.total += 1
+        self._began.append(event)
+        self._next_end = min(self._next_end, event.until)
+        return event
+
+    def _widen(self, newest: Event) -> None:
+        """Make one event of those that the same fault has begun on several leaves within `WINDOW`."""
+        since = newest.began.monotonic - WINDOW
+        parts = [e for (_, key), e in self.events.items() if key == newest.key and e.began.monotonic >= since]
+        if len(parts) < ON_A_LEAF:
+            return
+        event = self._open("", newest.key, min(part.began for part in parts))
+        for part in parts:
+            for who, sign in part.signs.items():
+                event.join(who, sign)
+            if part in self._began:
+                self._began.remove(part)  # nobody has heard of it, and one alert is enough
+                part.ended = True
+                del self.events[part.group, part.key]
+            else:
+                self._end(part)
 
     def _end(self, event: Event) -> None:
         if not event.ended:
             event.ended = True
             del self.events[event.group, event.key]
             self._ended.append(event)
+            self._next_end = min((other.until for other in self.events.values()), default=math.inf)
 
     # ------------------------------------------------------------------------------------- time
 
@@ -221,7 +249,7 @@ class FabricDesk:
 
     def next_due(self) -> float:
         """Monotonic time at which an event ends by itself, or infinity."""
-        return min((event.until for event in self.events.values()), default=math.inf)
+        return self._next_end
 
     # ------------------------------------------------------------------------------------- what it holds back
 
@@ -232,8 +260,7 @@ class FabricDesk:
         over, only what still is wrong is drained; what recovers is not.
         """
         causes = list(causes)
-        waiting = self._waiting - missing if causes and all(key.rule == PORT_INIT for key in causes) else set()
-        if len(waiting) >= ON_A_LEAF:
+        if causes and all(key.rule == PORT_INIT for key in causes) and self._many_wait(missing):
             return math.inf
         signs = self._signs.get(who, {})
         until = -math.inf
@@ -247,6 +274,13 @@ class FabricDesk:
             else:
                 return None
         return until if until > -math.inf else None
+
+    def _many_wait(self, missing: set[str]) -> bool:
+        """Whether several nodes that are not silent have a port in INIT; quick where many have, or are silent."""
+        if len(self._waiting) - len(missing) >= ON_A_LEAF:
+            return True
+        few, many = sorted((self._waiting, missing), key=len)
+        return len(self._waiting) - sum(node in many for node in few) >= ON_A_LEAF
 
 
 def _together(signs: Mapping[tuple[str, str], _Sign]) -> int:

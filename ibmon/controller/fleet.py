@@ -176,7 +176,7 @@ class FleetDesk:
             for case in self._all():
                 case.again()
         self._orphans.assign(self._cases_of, self._busy, now)
-        self._line.stale = True
+        self._look(now)
         return told
 
     def _owned(self) -> Iterator[Case]:
@@ -315,7 +315,8 @@ class FleetDesk:
         elif case.due():
             bar = self._bars.drain(case, now)
             self._queue(case, bar, giving=False)
-        decision, code = _decision(case, bar)
+        case.bar = bar.code if bar is not None else ""
+        decision, code = _decision(case)
         if decision != "none" and (decision, code) != case.told:
             case.told = (decision, code)
             self._decisions[decision, code] += 1
@@ -391,8 +392,7 @@ class FleetDesk:
         return self._viewer.counts(self._owned(), dict(self._decisions), now)
 
 
-def _decision(case: Case, bar: Bar | None) -> tuple[Decision, str]:
-    code = bar.code if bar is not None and bar.code in CODES else ""
+def _decision(case: Case) -> tuple[Decision, str]:
     if case.wants:
         if case.stands and not case.by:
             return "drained", ""
@@ -400,6 +400,6 @@ def _decision(case: Case, bar: Bar | None) -> tuple[Decision, str]:
             return "released", ""
     elif case.stands is False:
         return "released", ""
-    if code:
-        return "blocked", code
+    if case.bar in CODES:
+        return "blocked", case.bar
     return ("drained", "") if case.stands and case.owner != "orphan" else ("none", "")

@@ -150,13 +150,16 @@ class Book:
         self._saved = self._written
 
     def mode_of(self, node: str, default: Mode) -> Mode:
-        """How far the controller goes with a node: the newest wave that has it, else `default`."""
-        if not self.waves:
+        """How far the controller goes with a node: the newest wave that has it, else `default`.
+
+        Another thread may ask: what it finds out goes into the cache that it began with, which a change replaces.
+        """
+        modes, waves = self._modes, self.waves
+        if not waves:
             return default
-        mode = self._modes.get(node)
+        mode = modes.get(node)
         if mode is None:
-            mode = next((wave.mode for wave in reversed(self.waves) if wave.covers(node)), default)
-            self._modes[node] = mode
+            mode = modes[node] = next((wave.mode for wave in reversed(waves) if wave.covers(node)), default)
         return mode
 
     def window_of(self, node: str, now: Now) -> Window | None:

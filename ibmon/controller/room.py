@@ -7,6 +7,7 @@ asking for what would be refused, at the price of a look-up instead of a walk ov
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Final
 
 from ibmon.config import LimitsConfig
@@ -21,30 +22,31 @@ FRESH: Final = 90.0
 class _Count:
     """A pool's numbers, changed node by node."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.counted: set[str] = set()
-        self.ours: dict[str, float | None] = {}
-        self.away: set[str] = set()
+    def __init__(self, pool: policy.Pool) -> None:
+        self.name = pool.name
+        self.names = {view.name for view in pool.nodes}
+        self.nodes = self.away = 0
+        for flags, many in Counter(view.flags for view in pool.nodes).items():
+            self._add(flags, many)
+        reasons = [view for view in pool.nodes if view.reason is not None]
+        self.ours = {view.name: view.since for view in reasons if policy.claims(view) and policy.counts(view.flags)}
         self.closed: BlockCode | None = None  # the scheduler said so after this view was read
 
-    def put(self, view: NodeView, kind: tuple[bool, bool]) -> None:
-        name = view.name
-        counts, away = kind
-        if not counts:
-            self.counted.discard(name)
-            self.away.discard(name)
-            self.ours.pop(name, None)
-            return
-        self.counted.add(name)
-        (self.away.add if away else self.away.discard)(name)
-        if view.reason is not None and policy.claims(view):
-            self.ours[name] = view.since
-        else:
-            self.ours.pop(name, None)
+    def _add(self, flags: frozenset[str], many: int) -> None:
+        if policy.counts(flags):
+            self.nodes += many
+            self.away += many if policy.unavailable(flags) else 0
+
+    def change(self, old: NodeView, new: NodeView) -> None:
+        """A node of this pool stands otherwise now."""
+        self._add(old.flags, -1)
+        self._add(new.flags, 1)
+        self.ours.pop(new.name, None)
+        if policy.claims(new) and policy.counts(new.flags):
+            self.ours[new.name] = new.since
 
     def tally(self) -> policy.Tally:
-        return policy.Tally(len(self.counted), tuple(self.ours.values()), len(self.away))
+        return policy.Tally(self.nodes, tuple(self.ours.values()), self.away)
 
 
 class Room:
@@ -66,8 +68,8 @@ class Room:
         self.trouble: BlockCode | None = None
         self.pause = -math.inf
         self._pools: list[_Count] = []
-        self._of: dict[str, list[_Count]] = {}
-        self._kinds: dict[frozenset[str], tuple[bool, bool]] = {}
+        self._limiting: tuple[_Count, ...] = ()  # pools whose limits hold for the nodes in them
+        self._whole: tuple[_Count, ...] = ()  # pools of all nodes: their limits hold for nodes of no other
         self._patches: dict[str, tuple[float, NodeView]] = {}
 
     def load(self, view: FleetView, now: Now) -> None:
@@ -76,23 +78,14 @@ class Room:
         self.trouble, self.pause = None, -math.inf
         self.began = now.monotonic if view.began is None else view.began
         self.nodes, self.groups = dict(view.nodes), dict(view.groups)
-        self._pools, self._of = [], {}
-        everyone = {node.name for pool in view.pools for node in pool.nodes}
-        chosen: dict[str, list[_Count]] = {}
-        whole: dict[str, list[_Count]] = {}
-        for pool in view.pools:
-            count = _Count(pool.name)
-            self._pools.append(count)
-            for node in pool.nodes:
-                count.put(node, self._kind(node.flags))
-            names = {node.name for node in pool.nodes}
-            if self._limits.partitions is not None:
-                into = chosen if pool.name in self._limits.partitions else None
-            else:
-                into = chosen if len(names) < len(everyone) else whole
-            for name in names if into is not None else ():
-                into.setdefault(name, []).append(count)  # type: ignore[union-attr]
-        self._of = {**whole, **chosen}
+        self._pools = [_Count(pool) for pool in view.pools]
+        names = self._limits.partitions
+        if names is not None:
+            self._limiting, self._whole = tuple(pool for pool in self._pools if pool.name in names), ()
+        else:
+            everyone = len(set().union(*(pool.names for pool in self._pools)))
+            self._limiting = tuple(pool for pool in self._pools if len(pool.names) < everyone)
+            self._whole = tuple(pool for pool in self._pools if len(pool.names) == everyone)
         self.claimed = {name: node for name, node in self.nodes.items() if node.reason and _in_our_form(node)}
         patches, self._patches = self._patches, {}
         if view.began is not None:
@@ -100,15 +93,10 @@ class Room:
                 if at > view.began:
                     self.see(node, at)
 
-    def _kind(self, flags: frozenset[str]) -> tuple[bool, bool]:
-        kind = self._kinds.get(flags)
-        if kind is None:
-            kind = self._kinds[flags] = (policy.counts(flags), policy.unavailable(flags))
-        return kind
-
     def see(self, view: NodeView, at: float) -> None:
         """Take in how one node stands as of `at` (monotonic), newer than the view of the whole."""
-        if view.name not in self.nodes:
+        old = self.nodes.get(view.name)
+        if old is None:
             return
         self.nodes[view.name] = view
         self._patches[view.name] = (at, view)
@@ -116,14 +104,19 @@ class Room:
             self.claimed[view.name] = view
         else:
             self.claimed.pop(view.name, None)
-        for count in self._pools:
-            if view.name in count.counted or view.name in count.away:
-                count.put(view, self._kind(view.flags))
+        for pool in self._pools:
+            if view.name in pool.names:
+                pool.change(old, view)
 
     def close(self, node: str, code: BlockCode) -> None:
         """The scheduler has counted and refused: the limits of this node's pools are closed until the next view."""
-        for count in self._of.get(node, ()):
-            count.closed = code
+        for pool in self._of(node):
+            pool.closed = code
+
+    def _of(self, node: str) -> list[_Count]:
+        """The pools whose limits hold for a node, as `policy.choose_pools` would choose them."""
+        limiting = [pool for pool in self._limiting if node in pool.names]
+        return limiting or [pool for pool in self._whole if node in pool.names]
 
     def fresh(self, now: Now) -> bool:
         """Whether the view is new enough to act on."""
@@ -131,30 +124,24 @@ class Room:
 
     def gate(self, node: str, wall: float) -> BlockCode | None:
         """Why the limits have no room for this node, as `policy.limit_gate` would say by this view."""
-        counts = self._of.get(node)
-        if not counts:
+        pools = self._of(node)
+        if not pools:
             return BlockCode.LIMIT_UNREADABLE
-        codes = [count.closed or policy.tally_gate(count.tally(), self._limits, wall) for count in counts]
+        codes = [pool.closed or policy.tally_gate(pool.tally(), self._limits, wall) for pool in pools]
         return next((code for code in codes if code), None)
 
     def rate_ends(self, node: str, wall: float) -> float:
         """Seconds until a pool of this node that is closed by the rate alone may have room, or infinity."""
         window = policy.rate_window(self._limits) if self._limits.new_per_minute > 0 else math.inf
-        times = [since for count in self._of.get(node, ()) if count.closed is None for since in count.ours.values()]
+        times = [since for pool in self._of(node) if pool.closed is None for since in pool.ours.values()]
         recent = [since for since in times if since is not None and since > wall - window]
         return min((since + window - wall for since in recent), default=math.inf)
 
     def rows(self) -> tuple[PoolRow, ...]:
         """The pools as people see them."""
         return tuple(
-            PoolRow(
-                count.name,
-                len(count.counted),
-                policy.allowed(len(count.counted), self._limits),
-                len(count.ours),
-                len(count.away),
-            )
-            for count in self._pools
+            PoolRow(pool.name, pool.nodes, policy.allowed(pool.nodes, self._limits), len(pool.ours), pool.away)
+            for pool in self._pools
         )
 
 

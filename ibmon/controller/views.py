@@ -46,7 +46,7 @@ class Viewer:
             quorum=self._roster.quorum(),
             nodes=self._fitness(),
             pools=self._room.rows(),
-            drains=tuple(self._drains(cases, now)),
+            drains=tuple(self._drains(cases)),
             fabric_events=tuple(event.row() for event in self._fabric.events.values()),
             maintenance=tuple(
                 MaintenanceRow(one.id, one.nodes, one.reason, one.user, one.until) for one in self._book.windows
@@ -65,7 +65,7 @@ class Viewer:
             nodes=nodes,
             missing=missing,
             unknown_names=sum(name not in known for name in self._roster.known) if self._room.seq else 0,
-            drains=dict(Counter((row.owner, row.state) for row in self._drains(cases, now))),
+            drains=dict(Counter((row.owner, row.state) for row in self._drains(cases))),
             pools=self._room.rows(),
             fabric_events=len(self._fabric.events),
             fabric_events_total=self._fabric.total,
@@ -87,7 +87,7 @@ class Viewer:
 
     # ------------------------------------------------------------------------------------- drains
 
-    def _drains(self, cases: Iterable[Case], now: Now) -> Iterator[DrainRow]:
+    def _drains(self, cases: Iterable[Case]) -> Iterator[DrainRow]:
         """Every drain that stands or is wanted.
 
         One in ibmon's form on a node that has not reported since the start is shown as the node's own: whether it is
@@ -95,11 +95,11 @@ class Viewer:
         """
         shown: set[str] = set()
         for case in cases:
-            row = self._row(case, now)
+            row = _row(case)
             if row is not None:
                 yield row
                 if row.state == "held":
-                    shown.add(case.node)
+                    shown.add(row.node)
         for name, view in self._room.nodes.items():
             if not view.drained or name in shown:
                 continue
@@ -110,17 +110,6 @@ class Viewer:
                 owner = "node"
             drain_id = policy.parse_reason(view.reason) or ""
             yield DrainRow(name, owner, "held", drain_id, view.reason or "", view.since)
-
-    def _row(self, case: Case, now: Now) -> DrainRow | None:
-        owner: Literal["node", "alertmanager"] = "alertmanager" if case.owner == "alertmanager" else "node"
-        if case.stands or (case.held and case.stands is None):
-            bar = self._bars.release(case, now) if case.back() else None
-            return DrainRow(case.node, owner, "held", case.id, case.reason, case.since, bar.code if bar else "")
-        if not case.due():
-            return None
-        bar = self._bars.drain(case, now)
-        state: Literal["pending", "withheld"] = "withheld" if bar else "pending"
-        return DrainRow(case.node, owner, state, case.id, case.reason, case.since, bar.code if bar else "")
 
     # ------------------------------------------------------------------------------------- nodes
 
@@ -133,7 +122,7 @@ class Viewer:
         group = self._room.groups.get(name, "")
         known = self._roster.known.get(name)
         missing = name in self._roster.missing
-        row = self._row(case, now) if case is not None else None
+        row = _row(case) if case is not None else None
         code = row.code if row is not None else ""
         if known is None:
             return NodeRow(name, NodeFitness.UNKNOWN.value, group, "", None, code, missing)
@@ -147,7 +136,7 @@ class Viewer:
             return None
         window = self._book.window_of(name, now)
         own = next((case for case in cases if case.owner == "node"), None)
-        rows = [row for case in cases if (row := self._row(case, now)) is not None]
+        rows = [row for case in cases if (row := _row(case)) is not None]
         seen = None
         if view is not None:
             seen = {"flags": sorted(view.flags), "reason": view.reason, "user": view.user, "since": view.since}
@@ -160,3 +149,14 @@ class Viewer:
             "orphan": name in self._orphans,
             "maintenance": msgspec.to_builtins(window),
         }
+
+
+def _row(case: Case) -> DrainRow | None:
+    """A case as people see it, as it was weighed last; None where nothing stands or is wanted."""
+    owner: Literal["node", "alertmanager"] = "alertmanager" if case.owner == "alertmanager" else "node"
+    if case.stands or (case.held and case.stands is None):
+        return DrainRow(case.node, owner, "held", case.id, case.reason, case.since, case.bar)
+    if not case.due():
+        return None
+    state: Literal["pending", "withheld"] = "withheld" if case.bar else "pending"
+    return DrainRow(case.node, owner, state, case.id, case.reason, case.since, case.bar)

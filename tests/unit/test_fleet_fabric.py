@@ -105,6 +105,19 @@ def test_what_hits_all_leaves_thinly_is_an_event_of_the_fleet():
     assert (event.group, len(event.nodes)) == ("", 5)
 
 
+def test_one_fault_on_three_leaves_at_once_is_one_event_of_the_fleet():
+    leaves = {f"leaf-{i}": [f"n{j}" for j in range(16 * i + 1, 16 * i + 17)] for i in range(8)}
+    world = World(128, leaves=leaves).begin()
+    for members in leaves.values():
+        world.bad(*members, rail=3)
+    (event,) = world.desk.fleet(world.now).fabric_events
+    assert (event.group, len(event.nodes)) == ("", 128)
+    assert world.work() == []
+    assert len(world.notes("fabric-event-begins")) - len(world.notes("fabric-event-ends")) == 1
+    assert len(world.notes("fabric-event-begins")) <= 3
+    assert {world.say(name).code for name in world.nodes} == {"fabric_event"}
+
+
 def test_when_the_event_is_over_those_still_failed_are_drained_under_the_limits():
     world = world_of_leaves(limits=LimitsConfig(new_per_minute=1000.0))
     world.bad(*LEAF_A, rail=3)

@@ -90,6 +90,7 @@ def test_the_rooms_that_must_be_pure_are_core() -> None:
     core = {name_of(file) for file in CORE_FILES}
     must = {"model", "messages", "config", "sampling", "devices", "engine", "announce", "picture", "snapshot"}
 
+    must |= {"report", *(f"controller.{name}" for name in ("fleet", "fabric", "roster", "ledger", "people", "views"))}
     assert core >= must | {"health.judge", "health.rules", "drain.policy", "drain.intent"}
 
 
