@@ -77,14 +77,8 @@ class AFleet(RuleBasedStateMachine):
 
     @initialize(limits=st.sampled_from(LIMITS), mode=st.sampled_from([Mode.DRAIN, Mode.DRAIN, Mode.OBSERVE]))
     def begin(self, limits, mode):
-<<<<<<< HEAD
-        self.world = Watched(
-            COUNT, leaves=LEAVES, partitions=LEAVES, limits=limits, mode=mode, drain_on=("IbPortDown",)
-        )
-=======
         cluster = {"leaves": LEAVES, "partitions": LEAVES}
         self.world = Watched(COUNT, **cluster, limits=limits, mode=mode, drain_on=("IbPortDown",))
->>>>>>> fleetcore
         self.world.begin()
 
     # ------------------------------------------------------------------------------------------- what happens
