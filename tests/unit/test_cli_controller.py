@@ -6,7 +6,7 @@ import json
 import logging
 
 import pytest
-from fleetworld import MASTER, OPERATE, VIEW, FleetWorld, key_of, secret
+from controller_web import MASTER, OPERATE, VIEW, FleetWorld, key_of, secret
 
 from ibmon.cli import main
 from ibmon.controller.values import Ask, Told

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
-from fleetworld import Client, request
+from controller_web import Client, request
 
 from ibmon.config import ControllerConfig
 from ibmon.controller.http import as_json
