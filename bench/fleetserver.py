@@ -15,6 +15,7 @@ import msgspec
 
 from ibmon.configfile import load
 from ibmon.controller.daemon import Controller
+from ibmon.controller.server import calm_collector
 from ibmon.controller.values import FleetView
 from ibmon.drain.cluster import Cluster, Pool, SimulatedScheduler
 
@@ -60,6 +61,7 @@ def main() -> None:
     file.write_text(CONFIG.format(directory=directory))
     controller = Controller(load(file), scheduler=Fleet(nodes), look_seconds=every)
     controller.start()
+    calm_collector()
     (directory / "port.new").write_text(str(controller.server.address.port))
     (directory / "port.new").rename(directory / "port")
     threading.Thread(target=lambda: (sys.stdin.read(), controller.stop()), daemon=True).start()

@@ -189,9 +189,10 @@ class FleetServer:
         ready.set_result(None)
         await self._stop.wait()
         self.closing = True
-        server.close()
+        self._loop.remove_reader(listener)
         for _ in range(_ROUNDS):  # what was accepted just now becomes a connection, and ends as one
             await asyncio.sleep(0)
+        server.close()
         for connection in list(self._all):
             connection.finish()
         with contextlib.suppress(asyncio.TimeoutError):
