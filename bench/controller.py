@@ -31,13 +31,12 @@ SPARE = 500
 
 
 METHOD = """\
-`ibmon controller`'s server and fleet logic as a process of its own, over a scheduler that is a value; {nodes}
-simulated nodes in another process, each on a kept connection, each with a signed report every {every:g} s for
-{watch:g} s after a first round that is not counted. One node in a hundred wants to be drained. Meanwhile the whole
-scheduler is seen anew every {every:g} s, Prometheus scrapes every {scrape:g} s, and a page asks for all nodes every
-{look:g} s. Every report's signature is checked and every answer signed. Latency is the client's, on the loopback, both
-on this machine's CPUs. Memory is what the controller's resident size grows by with all nodes, their connections,
-reports and the view."""
+`ibmon controller` as it runs, over a scheduler in memory; {nodes} simulated nodes in another process, each on a kept
+connection, each with a signed report every {every:g} s for {watch:g} s after a first round that is not counted. One
+node in a hundred wants to be drained. Meanwhile the whole scheduler is read every {every:g} s, Prometheus scrapes every
+{scrape:g} s, and a page asks for all nodes every {look:g} s. Every report's signature is checked and every answer
+signed. Latency is the client's, on the loopback, both on this machine's CPUs. Memory is what the controller's resident
+size grows by with all nodes, their connections and reports and the view of the scheduler."""
 
 
 REMARK = """\
@@ -48,12 +47,15 @@ others share one with another node."""
 @contextmanager
 def _server(directory: Path, settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     argv = (sys.executable, "-m", "bench.fleetserver", directory, str(settings.nodes), str(settings.report_every))
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stderr=log, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
     try:
         end = time.monotonic() + 60
         while not (directory / "port").exists():
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("the controller did not start")
+                raise RuntimeError(f"the controller did not start: {(directory / 'log').read_text()[-500:]}")
             time.sleep(0.05)
         yield process, int((directory / "port").read_text())
     finally:

@@ -1,7 +1,7 @@
-"""The controller under load, as a process of its own: `python -m bench.fleetserver DIR NODES VIEW_EVERY`.
+"""`ibmon controller` under load, as a process of its own: `python -m bench.fleetserver DIR NODES LOOK_SECONDS`.
 
-The real server, signatures and fleet logic over a scheduler that is a value: no writes, a whole new view each
-VIEW_EVERY seconds. Writes the port to DIR/port, and ends when standard input does.
+The daemon itself, over a scheduler in memory that is read anew each LOOK_SECONDS. DIR holds master.key; the port is
+written to DIR/port. It ends when standard input does.
 """
 
 from __future__ import annotations
@@ -9,62 +9,64 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
-from ibmon.config import ControllerConfig, LimitsConfig
-from ibmon.controller.api import Site
-from ibmon.controller.auth import MasterKeys
-from ibmon.controller.brain import World
-from ibmon.controller.fleet import FleetDesk
-from ibmon.controller.ledger import Ledger
-from ibmon.controller.metrics import FleetMetrics
-from ibmon.controller.server import FleetServer, calm_collector
-from ibmon.controller.values import FleetSettings, FleetView
-from ibmon.drain.cluster import Pool
-from ibmon.model import Mode, NodeView, Now
+import msgspec
+
+from ibmon.configfile import load
+from ibmon.controller.daemon import Controller
+from ibmon.controller.server import calm_collector
+from ibmon.controller.values import FleetView
+from ibmon.drain.cluster import Cluster, Pool, SimulatedScheduler
 
 LEAF = 32
 """Nodes on a leaf."""
+
+CONFIG = """
+[action]
+mode = "drain"
+[controller]
+listen = "127.0.0.1:0"
+master_key_file = "{directory}/master.key"
+[state]
+directory = "{directory}/state"
+"""
 
 
 def name(number: int) -> str:
     return f"gpu-{number:05}"
 
 
-def view(nodes: int, began: float) -> FleetView:
-    """A scheduler with all nodes in one partition and no drain, new objects throughout, as a reading makes them."""
-    found = {name(n): NodeView(name(n), frozenset({"IDLE"})) for n in range(nodes)}
-    groups = {name(n): f"leaf{n // LEAF}" for n in range(nodes)}
-    return FleetView(found, (Pool("batch", tuple(found.values())),), groups, began)
+class Fleet:
+    """All nodes in one partition, as `ibmon.controller.schedulers.FleetScheduler`."""
+
+    def __init__(self, nodes: int) -> None:
+        self._cluster = Cluster([name(n) for n in range(nodes)], wall=time.time)
+        self._groups = {name(n): f"leaf{n // LEAF}" for n in range(nodes)}
+        self._first = name(0)
+
+    def read(self) -> FleetView:
+        """New objects throughout, as reading a real one makes."""
+        [pool] = self._cluster.pools_of(self._first)
+        nodes = {node.name: msgspec.structs.replace(node) for node in pool.nodes}
+        return FleetView(nodes, (Pool(pool.name, tuple(nodes.values())),), dict(self._groups))
+
+    def node(self, name: str) -> SimulatedScheduler:
+        return self._cluster.client(name)
 
 
 def main() -> None:
     directory, nodes, every = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-
-    def now() -> Now:
-        return Now(time.monotonic(), time.time())
-
-    desk = FleetDesk(FleetSettings(mode=Mode.DRAIN, limits=LimitsConfig()), Ledger(), now())
-    world = World(
-        desk=desk, now=now, keys=MasterKeys(str(directory / "master.key")), tokens=None, metrics=FleetMetrics(),
-        leader=lambda: True, save=Future, audit=lambda _: (), open_views=True,
-        touched=lambda: desk.next_job(now()) and None,
-    )  # fmt: skip
-    server = FleetServer(ControllerConfig(listen="127.0.0.1:0"), Site(world))
+    file = directory / "ibmon.toml"
+    file.write_text(CONFIG.format(directory=directory))
+    controller = Controller(load(file), scheduler=Fleet(nodes), look_seconds=every)
+    controller.start()
     calm_collector()
-    server.start()
-    (directory / "port.new").write_text(str(server.address.port))
+    (directory / "port.new").write_text(str(controller.server.address.port))
     (directory / "port.new").rename(directory / "port")
-    ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-    waited = 0.0
-    while not ended.wait(waited):
-        waited = every
-        found = view(nodes, time.monotonic())
-        server.call(lambda found=found: desk.scheduler(found, now())).result()
-        server.call(desk.notes).result()
-    server.close()
+    threading.Thread(target=lambda: (sys.stdin.read(), controller.stop()), daemon=True).start()
+    controller.loop()
+    controller.close()
 
 
 if __name__ == "__main__":

@@ -47,10 +47,9 @@ def audit_line(row: Mapping[str, Any]) -> str:
     """One line of the audit log: local time, what, and its fields."""
     fields = dict(row)
     at, event = fields.pop("at", None), str(fields.pop("event", "?"))
-    nested = fields.pop("fields", None)
-    fields.update(nested if isinstance(nested, dict) else {})
     when = "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime(at))
-    return _clean(when + line(event, fields))
+    shown = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in fields.items()}
+    return _clean(when + line(event, shown))
 
 
 def _clean(text: str) -> str:

@@ -31,7 +31,7 @@ from ibmon.controller.keeping import Keeper, LedgerConflict
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
 from ibmon.controller.schedulers import FleetScheduler
-from ibmon.controller.server import FleetServer
+from ibmon.controller.server import FleetServer, calm_collector
 from ibmon.controller.values import (
     AlertSeen,
     Ask,
@@ -450,6 +450,7 @@ def run(loaded: Loaded) -> int:
     except (ExporterError, ConfigError) as error:
         sys.stderr.write(f"ibmon: {error}\n")
         return EXIT_USAGE
+    calm_collector()
     try:
         controller.loop()
     finally:

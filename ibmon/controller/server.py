@@ -38,6 +38,7 @@ _KEY: Final = "controller.listen"
 _BACKLOG: Final = 4096  # a fleet that comes back at once; the kernel caps it at net.core.somaxconn
 _SPARE: Final = 256  # descriptors for everything that is no connection
 _SWEEP: Final = 0.25  # seconds between two looks at who is late
+_ROUNDS: Final = 4  # of the loop from an accept to its connection, and one more
 _GRACE: Final = 3.0  # seconds that a close gives to answers that are being made
 
 
@@ -188,6 +189,9 @@ class FleetServer:
         ready.set_result(None)
         await self._stop.wait()
         self.closing = True
+        self._loop.remove_reader(listener)
+        for _ in range(_ROUNDS):  # what was accepted just now becomes a connection, and ends as one
+            await asyncio.sleep(0)
         server.close()
         for connection in list(self._all):
             connection.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench import engine, firmware, fresh, memory, page, tree
+from bench import controller, engine, firmware, fresh, memory, page, tree
 from bench.figure import TIMES, Figure, Table, Target, fill, median, percentile, quantity, targets_table
 from bench.hangfile import HangingFile, Unavailable
 from bench.registry import FIGURES
@@ -180,6 +181,15 @@ def test_the_machine_is_told_without_its_name(monkeypatch):
 
 def test_a_paragraph_is_filled_and_a_word_never_broken():
     assert fill("a " * 200 + "-" * 130).splitlines()[-1] == "-" * 130
+
+
+def test_the_controller_answers_every_report_of_its_nodes(tmp_path):
+    settings = dataclasses.replace(tiny(tmp_path), nodes=20, report_every=0.2, watch=0.4)
+    figure = controller.measure(settings)
+
+    [_, unanswered] = figure.targets
+    assert unanswered.measured == 0
+    assert figure.tables[0].rows[0][:2] == ("a report", "40")
 
 
 def test_every_figure_has_a_name_of_one_word():

@@ -6,7 +6,7 @@ import json
 import logging
 
 import pytest
-from fleetworld import MASTER, OPERATE, VIEW, FleetWorld, key_of, secret
+from controller_web import MASTER, OPERATE, VIEW, FleetWorld, key_of, secret
 
 from ibmon.cli import main
 from ibmon.controller.values import Ask, Told
@@ -136,7 +136,7 @@ def test_the_audit_log_is_shown(person):
     code, out, _ = person.types("controller", "audit", "--limit", "5")
 
     assert code == 0
-    assert out.rstrip().endswith("event=stop level=info by=alice")
+    assert out.rstrip().endswith("event=stop level=info user=alice nodes=gpu-1,gpu-2")
 
 
 def test_a_nodes_key_is_made_from_the_master_key(person):

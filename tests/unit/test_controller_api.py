@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from fleetworld import ALERT, OPERATE, TOKENS, VIEW, WALL, FleetWorld
+from controller_web import ALERT, OPERATE, TOKENS, VIEW, WALL, FleetWorld
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 

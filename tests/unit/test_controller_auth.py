@@ -7,7 +7,7 @@ import logging
 import time
 
 import pytest
-from fleetworld import MASTER, OLD_MASTER, WALL, FleetWorld, Message, key_of, secret
+from controller_web import MASTER, OLD_MASTER, WALL, FleetWorld, Message, key_of, secret
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from ibmon.controller.complaints import PAUSE

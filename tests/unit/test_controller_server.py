@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import socket
 import ssl
@@ -13,7 +14,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
-from fleetworld import Client, request
+from controller_web import Client, request
 
 from ibmon.config import ControllerConfig
 from ibmon.controller.http import as_json
@@ -359,6 +360,14 @@ def test_closing_gives_the_port_back_and_answers_what_was_asked():
         assert client.answer()[2] == b'"late"\n'
         closing.join(5)
         assert not closing.is_alive()
+
+
+def test_who_connects_while_it_closes_leaves_no_socket_behind():
+    for _ in range(30):
+        with serving() as server:
+            for _ in range(5):
+                Client(server.address).send(request("GET", "/"))
+    gc.collect()  # a socket that nobody closed is an error here
 
 
 def test_it_listens_on_ipv6_and_ipv4_where_no_address_is_named():

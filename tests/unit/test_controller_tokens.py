@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fleetworld import ALERT, OPERATE, TOKENS, VIEW
+from controller_web import ALERT, OPERATE, TOKENS, VIEW
 
 from ibmon.controller.tokens import Holder, TokenError, TokenFile, parse_tokens
 

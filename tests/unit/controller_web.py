@@ -115,7 +115,7 @@ class FleetWorld:
         self.desk, self.metrics = Desk(), FleetMetrics()
         self.at = Now(1000.0, WALL)
         self.leads, self.saves, self.save = True, 0, saved
-        self.audit_rows = [{"at": 1.0, "level": "info", "event": "stop", "fields": {"by": "alice"}}]
+        self.audit_rows = [{"at": 1.0, "level": "info", "event": "stop", "user": "alice", "nodes": ["gpu-1", "gpu-2"]}]
         self.limits = Limits()
         self.pages = None
         self.listen, self.tls = "127.0.0.1:0", {}
