@@ -20,11 +20,12 @@ from typing import Final, NamedTuple
 import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionError, NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
 from ibmon import __version__
 from ibmon.alert.signature import SecretError, SecretFile, sign
 from ibmon.config import ControllerConfig
+from ibmon.drain.webcall import words_of
 from ibmon.ports import SchedulerError
 from ibmon.report import ID_HEADER, MAX_BYTES, PATH, SIGNATURE_HEADER, SKEW, TIME_HEADER, Reply, Report
 
@@ -84,6 +85,7 @@ class ControllerClient:
         self._deadline = deadline
         self._wall = wall
         self._connection: HTTPConnection | None = None
+        self._sock: socket.socket | None = None
         self._late = threading.Event()
         self._aborted = False
 
@@ -148,27 +150,30 @@ class ControllerClient:
             guard.join()
 
     def _ask(self, body: bytes, headers: Mapping[str, str]) -> _Answer:
-        """One request; a connection on which anything went wrong, or something is left over, is not used again."""
+        """One request; a connection on which anything went wrong is not used again."""
         connection = self._connection
         if connection is None or not connection.is_connected:
             self.close()
             connection = self._connection = self._connect()
-        whole = False
+        kept = False
         try:
-            if self._aborted:
+            if not (self._aborted or connection.is_connected):
+                connection.connect()
+            self._sock = connection.sock  # an answer without a length takes it away from the connection
+            if self._late.is_set() or self._aborted:  # there was nothing to cut while the name was looked up
                 raise TimeoutError
             connection.request("POST", self._path, body=body, headers=headers, preload_content=False)
-            answer = connection.getresponse()
-            said = answer.read(LARGEST + 1, decode_content=False)
+            with contextlib.closing(connection.getresponse()) as answer:
+                said = answer.read(LARGEST + 1, decode_content=False)
             if self._late.is_set() or self._aborted:  # cut off, which can look like an end
                 raise TimeoutError
             if len(said) > LARGEST:
                 raise ValueError(f"an answer of more than {LARGEST >> 10} KiB")
-            found = _Answer(answer.status, {k.lower(): v for k, v in answer.headers.items()}, said)
-            whole = found.status == HTTPStatus.OK
-            return found
+            kept = answer.status == HTTPStatus.OK  # else another instance may be behind the next one
+            return _Answer(answer.status, {k.lower(): v for k, v in answer.headers.items()}, said)
         finally:
-            if not whole:
+            self._sock = None
+            if not kept:
                 self.close()
 
     def _connect(self) -> HTTPConnection:
@@ -186,8 +191,7 @@ class ControllerClient:
         self._cut()
 
     def _cut(self) -> None:
-        connection = self._connection
-        sock = None if connection is None else connection.sock
+        sock = self._sock or (self._connection.sock if self._connection is not None else None)
         if sock is not None:
             # The plain socket's own method: that of a TLS socket would take its state away under the reading thread.
             with contextlib.suppress(OSError):
@@ -233,27 +237,9 @@ class ControllerClient:
         return SchedulerError(f"the controller answered {status}: {said}")
 
     def _words(self, error: Exception) -> str:
-        """What went wrong in our own words: those of libraries hold objects and whole URLs."""
         if self._aborted:
             return "stopped"
-        if self._late.is_set():
-            return f"no answer within {self._deadline:g} s"
-        if isinstance(error, NameResolutionError):
-            return "the host name is not known"
-        if isinstance(error, NewConnectionError):
-            cause = error.__cause__
-            return (cause.strerror if isinstance(cause, OSError) and cause.strerror else "no connection").lower()
-        if isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
-            return f"no answer within {self._deadline:g} s"
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {error.verify_message}"
-        if isinstance(error, ssl.SSLError):
-            return f"TLS failed: {error.reason or 'no reason given'}"
-        if isinstance(error, OSError) and error.strerror:
-            return error.strerror.lower()
-        if type(error) is ValueError:
-            return str(error)
-        return f"broken answer ({type(error).__name__})"
+        return words_of(TimeoutError() if self._late.is_set() else error, self._deadline)
 
 
 def _plain(body: bytes) -> str:

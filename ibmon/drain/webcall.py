@@ -6,6 +6,7 @@ is asked over HTTP.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
@@ -102,6 +103,7 @@ class _Exchange:
         self._largest = largest
         self._late = threading.Event()
         self._connection = self._made()
+        self._sock: socket.socket | None = None
 
     def run(self, request: Request) -> Reply:
         connection = self._connection
@@ -110,13 +112,14 @@ class _Exchange:
         guard.start()
         try:
             connection.connect()
+            self._sock = connection.sock  # an answer without a length takes it away from the connection
             if self._late.is_set():  # looking the name up took all the time, and there was nothing to cut yet
                 raise TimeoutError
             connection.request(
                 request.method, request.target, body=request.body, headers=request.headers, preload_content=False
             )
-            answer = connection.getresponse()
-            reply = Reply(answer.status, dict(answer.headers), self._read(answer))
+            with contextlib.closing(connection.getresponse()) as answer:
+                reply = Reply(answer.status, dict(answer.headers), self._read(answer))
             if self._late.is_set():  # cut off, which can look like an end
                 raise TimeoutError
         except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:
@@ -152,7 +155,7 @@ class _Exchange:
 
     def _cut(self) -> None:
         self._late.set()
-        sock = self._connection.sock
+        sock = self._sock or self._connection.sock
         if sock is not None:
             try:
                 # The plain socket's own method: a TLS socket's would take its state away under the reading thread.
@@ -161,23 +164,26 @@ class _Exchange:
                 return  # it has ended by itself
 
     def _words(self, error: Exception) -> str:
-        if self._late.is_set():
-            return f"no answer within {self._timeout:g} s"
-        if isinstance(error, NameResolutionError):
-            return "the host name is not known"
-        if isinstance(error, NewConnectionError):
-            cause = error.__cause__
-            return (cause.strerror if isinstance(cause, OSError) and cause.strerror else "no connection").lower()
-        if isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
-            return f"no answer within {self._timeout:g} s"
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {error.verify_message}"
-        if isinstance(error, ssl.SSLError):
-            return f"TLS failed: {error.reason or 'no reason given'}"
-        if isinstance(error, TlsError):
-            return f"TLS failed: {error}"
-        if isinstance(error, OSError) and error.strerror:
-            return error.strerror.lower()
-        if type(error) is ValueError:
-            return str(error)
-        return f"broken answer ({type(error).__name__})"
+        return words_of(TimeoutError() if self._late.is_set() else error, self._timeout)
+
+
+def words_of(error: Exception, timeout: float) -> str:
+    """What went wrong in a call of at most `timeout` seconds, in our own words; a ValueError has them already."""
+    if isinstance(error, NameResolutionError):
+        return "the host name is not known"
+    if isinstance(error, NewConnectionError):
+        cause = error.__cause__
+        return (cause.strerror if isinstance(cause, OSError) and cause.strerror else "no connection").lower()
+    if isinstance(error, TimeoutError | ConnectTimeoutError | ReadTimeoutError):
+        return f"no answer within {timeout:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or 'no reason given'}"
+    if isinstance(error, TlsError):
+        return f"TLS failed: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    if type(error) is ValueError:
+        return str(error)
+    return f"broken answer ({type(error).__name__})"

@@ -139,6 +139,15 @@ def drip(server, handler, report):
         handler.wfile.flush()
 
 
+def drip_without_length(server, handler, report):
+    """The same, of an answer that ends with its connection."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not server.released.wait(0.05):
+        handler.wfile.write(b"x")
+        handler.wfile.flush()
+    handler.close_connection = True
+
+
 def close(server, handler, report):
     """The connection ends in the middle."""
     handler.connection.shutdown(socket.SHUT_RDWR)

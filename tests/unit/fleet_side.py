@@ -131,7 +131,7 @@ class DeskNode:
         gates = Gates(mode=lambda: self.mode, stop=lambda: self.stopped, limits=LIMITS)
         self.told = Correspondence(self.disk, lambda: gates, version="1", boot_id=BOOT)
         broken, self.disk.broken = self.disk.broken, False
-        self.desk = DrainDesk(NAME, BOOT, self._saved, self.disk.ownership())
+        self.desk = DrainDesk(self.fleet.node, BOOT, self._saved, self.disk.ownership())
         self.disk.broken = broken
         self.word = FleetWord()
         self.tick()
@@ -158,8 +158,8 @@ class DeskNode:
 
     def picture(self, fitness):
         return snapshot(
-            node=NAME, boot_id=BOOT, sequence=self._sequence, at=self.now, findings=self.findings, fitness=fitness,
-            mode=self.mode, drain=drain_view(self.desk),
+            node=self.fleet.node, boot_id=BOOT, sequence=self._sequence, at=self.now, findings=self.findings,
+            fitness=fitness, mode=self.mode, drain=drain_view(self.desk),
         )  # fmt: skip
 
     def report(self):

@@ -8,7 +8,19 @@ import time
 
 import pytest
 from authorities import Authority
-from fleet_http import MASTER, ControllerServer, close, drip, endless, garbage, hang, large, secret, signed
+from fleet_http import (
+    MASTER,
+    ControllerServer,
+    close,
+    drip,
+    drip_without_length,
+    endless,
+    garbage,
+    hang,
+    large,
+    secret,
+    signed,
+)
 
 from ibmon.config import ControllerConfig
 from ibmon.drain.controller import ControllerClient, NotLeaderError, ReplayedError
@@ -183,6 +195,7 @@ def said(server, handler, told):
         (307, "redirects are not followed"),
         (hang, "no answer within 0.4 s"),
         (drip, "no answer within 0.4 s"),
+        (drip_without_length, "no answer within 0.4 s"),
         (garbage, "broken answer"),
         (large, "an answer of more than 16 KiB"),
         (endless, "an answer of more than 16 KiB"),

@@ -496,5 +496,5 @@ class Correspondences(RuleBasedStateMachine):
         assert not self.node.told.waiting
 
 
-Correspondences.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+Correspondences.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 TestTheLawsOfACorrespondence = Correspondences.TestCase
