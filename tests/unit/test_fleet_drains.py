@@ -130,6 +130,7 @@ def test_a_view_that_was_read_before_the_drain_does_not_take_it_for_resumed():
     world.desk.scheduler(before, world.now)
     assert world.say("n7").decision == "drained"
     assert world.row("n7").state == "held"
+    assert world.desk.fleet(world.now).pools[0].used == 1
 
 
 def test_a_drain_that_somebody_else_put_over_ours_is_theirs():
