@@ -67,6 +67,11 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _waited(pid: int) -> float:
+    """Seconds that its threads were ready to run and did not (Documentation/scheduler/sched-stats.rst)."""
+    return sum(int(task.read_text().split()[1]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
 def _look(port: int, path: str, every: float, ended: threading.Event, found: list[float]) -> None:
     """Ask for a path again and again; seconds of each answer."""
     while not ended.wait(every):
@@ -106,19 +111,21 @@ async def _measured(settings: Settings, load: Load, pid: int, before: float) -> 
     ]
     for watcher in watchers:
         watcher.start()
-    began, used = time.monotonic(), _cpu(pid)
+    began, used, waited = time.monotonic(), _cpu(pid), _waited(pid)
     await load.run(nodes, rounds)
-    share = (_cpu(pid) - used) / (time.monotonic() - began)
+    elapsed = time.monotonic() - began
+    share, wait = (_cpu(pid) - used) / elapsed, (_waited(pid) - waited) / elapsed
     grown = (memory_of(pid)["Rss"] - before) * 1024 / settings.nodes
     ended.set()
     for watcher in watchers:
         watcher.join()
     load.seen.wrong += missed
-    return _figure(settings, load, share, grown, scrapes, looks)
+    await load.close(nodes)
+    return _figure(settings, load, share, wait, grown, scrapes, looks)
 
 
 def _figure(
-    settings: Settings, load: Load, share: float, grown: float, scrapes: list[float], looks: list[float]
+    settings: Settings, load: Load, share: float, wait: float, grown: float, scrapes: list[float], looks: list[float]
 ) -> Figure:
     seen = load.seen
     answers = (("a report", seen.seconds), ("a scrape", scrapes), ("all nodes, in short", looks))
@@ -134,6 +141,7 @@ def _figure(
         (
             ("CPU, of one", f"{share * 100:.1f} %"),
             ("CPU a report, all else included", f"{per * 1e6:.0f} µs"),
+            ("time in which it wanted a CPU and had none", f"{wait * 100:.1f} %"),
             ("memory a node", f"{grown:.1f} KiB"),
             ("reports that were not answered well", str(seen.wrong + seen.lost)),
         ),

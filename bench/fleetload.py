@@ -84,6 +84,10 @@ class Node:
         link.sent = time.perf_counter()
         link.transport.write(head.encode() + body)
 
+    def end(self) -> None:
+        if self._link.transport is not None:
+            self._link.transport.close()
+
     def _body(self, moment: float) -> bytes:
         return msgspec.json.encode(
             Report(
@@ -126,6 +130,12 @@ class Load:
             nodes.append(Node(number, self.master, self.seen, links[number % self.links]))
             nodes[-1].report()
         return nodes
+
+    async def close(self, nodes: list[Node]) -> None:
+        """End all connections."""
+        for node in nodes:
+            node.end()
+        await asyncio.sleep(0)
 
     async def _link(self, number: int) -> Link:
         # Further addresses of the loopback: one alone has fewer ports than there are nodes.
