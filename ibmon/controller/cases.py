@@ -10,6 +10,8 @@ import math
 import zlib
 from typing import Final, Literal
 
+import msgspec
+
 from ibmon.controller.room import Room
 from ibmon.drain import policy
 from ibmon.messages import EffectDone
@@ -42,18 +44,20 @@ class Case:
         gone: somebody took it away while it was wanted; it is not made again.
         proof: monotonic time before which a view proves nothing.
         bar: what holds it back, as it was weighed last.
-        arrives: monotonic time until which a drain that was never seen may still be made: an earlier process, or a
-            call that failed, may have asked for it.
+        arrives: monotonic time until which a drain that was never seen may still be made: an earlier process (`late`:
+            nobody knows that none has asked), or a call that failed, may have asked for it.
     """
 
-    def __init__(self, owner: Owner, node: str, drain_id: str, reason: str, since: float, now: Now) -> None:
+    def __init__(
+        self, owner: Owner, node: str, drain_id: str, reason: str, since: float, now: Now, *, late: bool = True
+    ) -> None:
         self.owner, self.node, self.id, self.reason, self.since = owner, node, drain_id, reason, since
         self.first = now.monotonic
         self.wants = self.giving = self.held = self.gone = False
         self.by = ""
         self.stands: bool | None = None
         self.proof = now.monotonic
-        self.arrives = now.monotonic + LATE
+        self.arrives = now.monotonic + LATE if late else -math.inf
         self.record: Ownership | None = None  # what the node has stored
         self.bar = ""
         self.told: tuple[str, str] = ("none", "")
@@ -86,6 +90,11 @@ class Case:
         """The record on which a job rests: the node's, else what it said it has stored."""
         record = self.record or policy.intended(self.intent())
         return Ownership(record.id, record.reason, record.asked, held=self.held)
+
+    def to_give_back(self, now: Now) -> Ownership:
+        """The record on which a release rests: asked just now while the drain may still arrive, else long ago."""
+        asked = now.wall if now.monotonic < self.arrives else 0.0
+        return msgspec.structs.replace(self.ownership(), asked=asked)
 
     # ------------------------------------------------------------------------------------- what is true
 

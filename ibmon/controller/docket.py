@@ -18,8 +18,11 @@ class Docket:
         self._book, self._room, self._notebook = book, room, notebook
         self.cases: dict[str, Case] = {}
 
-    def take(self, report: Report, now: Now) -> Case | None:
+    def take(self, report: Report, now: Now, *, known: bool) -> Case | None:
         """Open, carry on or close the case of this node, as its newest report says.
+
+        `known` is whether the node has reported to this process before: what it did not want then, nobody else can
+        have asked for.
 
         A wish whose text does not carry its id is none: such a drain could never be proved to be the node's.
         """
@@ -38,7 +41,7 @@ class Docket:
         else:
             reason = owned.reason if owned is not None and owned.id == drain_id else wish.reason
             since = wish.since or (owned.asked if owned is not None else 0.0) or now.wall
-            case = self.cases[node] = Case("node", node, drain_id, reason, since, now)
+            case = self.cases[node] = Case("node", node, drain_id, reason, since, now, late=not known)
             case.take(report, now)
             case.first_look(self._room)
         giving = self._book.releases.get(node)

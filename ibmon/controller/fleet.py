@@ -136,7 +136,7 @@ class FleetDesk:
         if node in self._alarms.cases:
             self._alarms.heard(report, now)
             self._weigh(self._alarms.cases[node], now)
-        case = self._docket.take(report, now)
+        case = self._docket.take(report, now, known=before is not None)
         if case is not None and node != self._busy:
             case.witness(self._room, now)
         if node in self._room.claimed and node != self._busy:
@@ -257,7 +257,7 @@ class FleetDesk:
             if self._bars.release(case, now) is not None:
                 return None
             if case.owner != "orphan":
-                return ReleaseJob(case.node, case.ownership(), case.by)
+                return ReleaseJob(case.node, case.to_give_back(now), case.by)
             view = self._room.claimed.get(case.node)
             same = view is not None and policy.parse_reason(view.reason) == case.id
             return ReleaseJob(case.node, None, case.by) if same else None

@@ -16,6 +16,7 @@ from ibmon.controller.schedulers import WholeScheduler
 from ibmon.controller.values import Ask
 from ibmon.drain.cluster import Cluster
 from ibmon.drain.controller import ControllerClient, NotLeaderError
+from ibmon.drain.reconcile import LATE
 from ibmon.model import Mode, NodeFitness, Now, Severity
 from ibmon.ports import StoreError
 from ibmon.recording import SchedulerAct
@@ -221,13 +222,28 @@ def test_a_ledger_that_cannot_be_read_is_set_aside(world, caplog):
     assert world.report(NODES[0]).decision == "none"
 
 
-def test_a_foreign_drain_is_left_alone(world):
+def test_a_foreign_drain_is_left_alone_and_a_wish_that_ends_under_it_is_done_with_at_once(world):
     world.cluster.act(NODES[0], SchedulerAct(by="admin", do="drain", reason="bad DIMM"))
     world.start()
     world.open_quorum()
     world.unfit(NODES[0])
     world.until(lambda: world.unfit(NODES[0]).code == "foreign_drain")
+    # Nobody has asked for it, so it cannot arrive late: the node's record is good for nothing.
+    back = {"intent": Wish(id=ID), "owned": Owned(ID, WHY, asked=world.clock.now().wall)}
+    world.until(lambda: world.report(NODES[0], **back).decision == "released")
     assert world.cluster.view(NODES[0]).reason == "bad DIMM"
+
+
+def test_a_record_of_a_drain_that_an_earlier_process_may_have_asked_for_is_kept_until_it_cannot_come_any_more(world):
+    world.start()
+    back = {"intent": Wish(id=ID), "owned": Owned(ID, WHY, asked=world.clock.now().wall)}
+    for _ in range(int(LATE / INTERVAL) - 1):
+        assert world.report(NODES[0], **back).decision == "none"
+        world.clock.ahead += INTERVAL
+        world.fresh()
+    world.clock.ahead += 2 * INTERVAL
+    world.fresh()
+    world.until(lambda: world.report(NODES[0], **back).decision == "released")
 
 
 def test_a_second_controller_on_the_same_directory_does_not_start(world):
