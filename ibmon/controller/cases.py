@@ -76,8 +76,7 @@ class Case:
             self.gone = False
         self.wants = wish.drain
         self.giving = not wish.drain and owned is not None and owned.id == wish.id
-        if wish.by and self.giving:
-            self.by = wish.by
+        self.by = wish.by if self.giving else ""  # who asked the controller for it is in the ledger
         self.record = Ownership(owned.id, owned.reason, owned.asked, owned.held) if owned else None
         if owned is not None and owned.held and not self.held and not self._given:
             self.held, self.proof = True, max(self.proof, now.monotonic)
@@ -114,8 +113,8 @@ class Case:
                 self.stands = None  # somebody has drained it over ours; when that ends, it is seen what they want
             else:
                 self.stands, self.gone = False, True
-        elif not self.wants and now.monotonic >= self.arrives:
-            self.stands = False
+        elif not self.wants and now.monotonic >= self.arrives and (self.giving or self.owner == "alertmanager"):
+            self.stands = False  # it was never made; a node that only holds its tongue may want it again
 
     def first_look(self, room: Room) -> None:
         """Learn from a view that was read before this case began: only that the drain stands."""
@@ -141,8 +140,8 @@ class Case:
                 self.held = False  # if it was made, it was taken back for the limit's sake
             self._refused(done, room, now)
 
-    def released(self, done: EffectDone, room: Room, now: Now) -> None:
-        """Take in how a release of this case ended."""
+    def released(self, done: EffectDone, room: Room, now: Now, by: str) -> None:
+        """Take in how a release of this case ended, for which a person asked or nobody did."""
         self.proof = now.monotonic
         if done.outcome != "gone":
             self._refused(done, room, now)
@@ -150,7 +149,7 @@ class Case:
                 self.by = ""
             return
         self._calm()
-        respected = self.wants and bool(self.by)
+        respected = self.wants and bool(by)
         self.by = ""
         self.held, self._given = False, not respected
         # The fault may have come back meanwhile: then it is drained anew.

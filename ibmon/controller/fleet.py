@@ -282,7 +282,7 @@ class FleetDesk:
             if done.outcome == "blocked" and done.code in LIMIT_CODES:
                 self._room.close(job.node, done.code)
         else:
-            case.released(done, self._room, now)
+            case.released(done, self._room, now, job.by)
             if not case.by:
                 self._orphans.finished(job.node, case.id)
         self._line.stale = True

@@ -62,6 +62,22 @@ def test_a_person_on_the_node_gets_it_back_whatever_its_fitness():
     assert isinstance(world.desk.next_job(world.now), ReleaseJob)
 
 
+def test_a_request_on_the_node_that_has_ended_there_gives_nothing_back_later():
+    world = World().begin()
+    world.bad("n7")
+    world.work()
+    world.say("n7")
+    node = world.nodes["n7"]
+    wanted, node.wish = node.wish, Wish(id=node.owned.id, by="root")
+    world.ask("stop")
+    world.say("n7")
+    node.wish = wanted
+    world.say("n7")
+    world.ask("start")
+    assert world.round(3) == []
+    assert world.drained() == ["n7"]
+
+
 def test_what_the_node_owns_without_wishing_anything_stays_as_it_is():
     world = World().begin()
     world.bad("n7")
@@ -324,6 +340,22 @@ def test_a_wish_that_ends_before_it_was_granted_costs_no_call():
     world.well(*[f"n{i}" for i in range(3, 9)])
     assert world.round(12) == []
     assert all(world.nodes[f"n{i}"].owned is None for i in range(3, 9))
+
+
+def test_a_wish_that_pauses_before_it_was_granted_is_not_called_released():
+    world = World(count=100, limits=LimitsConfig(new_per_minute=1000.0)).begin()
+    for i in range(1, 4):
+        world.bad(f"n{i}", rail=i)
+    world.work()
+    wish = world.nodes["n3"].wish
+    world.nodes["n3"].wish = Wish()  # a stop or a mode on the node
+    for _ in range(15):
+        world.round()
+        assert world.say("n3").decision == "none"
+    world.nodes["n3"].wish = wish
+    world.well("n1")
+    world.round(3)
+    assert world.drained() == ["n2", "n3"]
 
 
 def test_a_node_that_the_scheduler_does_not_know_is_told_once_and_never_drained():
