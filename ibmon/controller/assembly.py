@@ -35,6 +35,7 @@ def settings(config: Config) -> FleetSettings:
         quorum=config.controller.quorum,
         fabric_hold=config.controller.fabric_hold,
         drain_on=config.controller.drain_on,
+        boot_grace=config.action.boot_grace,
     )
 
 

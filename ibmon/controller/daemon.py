@@ -42,6 +42,7 @@ from ibmon.controller.values import (
     NodeRow,
     Outcome,
     Refused,
+    Stop,
     Told,
 )
 from ibmon.controller.worker import LOOK_SECONDS, News, Permits, Unread, Worker
@@ -293,7 +294,8 @@ class Controller:
         except LedgerError as error:
             kept = self._keeper.set_aside(data, now.wall)
             log.error("%s; it is kept as %s, and drains that rest on it wait for a person", error, kept)
-            return Ledger()
+            log.error("a stop may have been in force, so one is now: ibmon controller start")
+            return Ledger(stop=Stop("ibmon", now.wall, "the ledger was damaged"))
 
     def reported(self, report: Report, now: Now) -> Reply | Refused:
         """A report whose signature is right."""

@@ -60,11 +60,12 @@ class WholeScheduler:
 
     def read(self) -> FleetView:
         """Every node and pool, read now; SchedulerError, also where there is none."""
+        began = time.monotonic()
         pools = tuple(self._pools())
         nodes = {view.name: view for pool in pools for view in pool.nodes}
         if not nodes:
             raise SchedulerError("the scheduler names no node at all")
-        return FleetView(nodes, pools, self._who_hangs_where(frozenset(nodes)))
+        return FleetView(nodes, pools, self._who_hangs_where(frozenset(nodes)), began)
 
     def _who_hangs_where(self, names: frozenset[str]) -> Mapping[str, str]:
         now = time.monotonic()
