@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
-MEMBERS = 7
-"""Nodes with a daemon, one for each test that lets a port fail: what is remembered of a node changes the next verdict."""
+MEMBERS = 8
+"""Nodes with a daemon, one for each test that takes one: what is remembered of a node changes the next verdict."""
 ALERT = "NodeFabricBroken"
 PORT_DOWN = re.compile(r"ibmon: port-down mlx5_3/1 DOWN/Polling \d+s>2s \[id [0-9a-f]{6,}\]")
 ADMIN = "admin: bad DIMM"
