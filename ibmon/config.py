@@ -12,7 +12,7 @@ from ibmon.model import Mode, Role
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[node]. An empty name means the short host name."""
+    """[node]. An empty name means NODE_NAME, which a pod is given, else the short host name."""
 
     name: str = ""
 

@@ -186,7 +186,11 @@ SECTIONS: Mapping[str, str] = {
 
 KEYS: Mapping[str, Mapping[str, Key]] = {
     "node": {
-        "name": Key(Kind.NAME, "the node's name in metrics and messages; empty: the short host name", '"gpu-17"'),
+        "name": Key(
+            Kind.NAME,
+            "the node's name in metrics, messages and reports; empty: the variable NODE_NAME, else the short host name",
+            '"gpu-17"',
+        ),
     },
     "sampling": {
         "state_interval": Key(Kind.DURATION, "port states and the list of devices", '"5s"', above=0),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ibmon.model import Now
@@ -21,9 +23,9 @@ class HostClock:
         return Now(time.monotonic(), time.time())
 
 
-def node_name(configured: str) -> str:
-    """The configured name, else the short host name."""
-    return configured or socket.gethostname().partition(".")[0] or "localhost"
+def node_name(configured: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The configured name, else what a pod is told of its node (NODE_NAME), else the short host name."""
+    return configured or environ.get("NODE_NAME", "") or socket.gethostname().partition(".")[0] or "localhost"
 
 
 def boot_id() -> str:

@@ -7,6 +7,8 @@ import pytest
 from kube_contract import KEY, shipped
 from test_kubernetes_contract import shipped_rights
 
+from ibmon.config import ControllerConfig
+from ibmon.configfile import loads
 from ibmon.controller.election import Timing
 from ibmon.controller.lease import CALL_TIMEOUT
 from ibmon.drain import kube_node
@@ -21,6 +23,12 @@ def one(overlay, part, kind):
 
 def settings(overlay):
     return msgspec.toml.decode(one(overlay, "config", "ConfigMap")["data"]["ibmon.toml"])
+
+
+@pytest.mark.parametrize("overlay", ["controller", "node-controller"])
+def test_the_shipped_configuration_is_one_that_ibmon_takes(overlay):
+    text = one(overlay, "config", "ConfigMap")["data"]["ibmon.toml"]
+    assert loads(text, f"{overlay}/ibmon.toml").config.controller != ControllerConfig()
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,12 @@ def test_a_host_that_tells_nothing_has_no_default_route(tmp_path):
 
 def test_a_configured_name_wins_over_the_host_name():
     assert host.node_name("gpu17") == "gpu17"
-    assert "." not in host.node_name("")
+    assert "." not in host.node_name("", {})
+
+
+def test_a_pod_is_called_as_its_node_is_and_not_as_its_own_host_name_says():
+    assert host.node_name("", {"NODE_NAME": "gpu17.example.org"}) == "gpu17.example.org"
+    assert host.node_name("gpu17", {"NODE_NAME": "gpu17.example.org"}) == "gpu17"
 
 
 def test_the_boot_lies_in_the_past():
