@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from types import FrameType
@@ -193,7 +194,7 @@ class Controller:
             present = reconcile.stop_file_present(self._config.action.stop_file)
             try:
                 self.server.call(partial(self._beat, present)).result(BEAT)
-            except TimeoutError:
+            except futures.TimeoutError:  # until Python 3.11 another one than the builtin
                 continue  # no watchdog: systemd starts another one if this goes on
             self._notifier.send("WATCHDOG=1")
 
