@@ -1,79 +1,101 @@
-"""The page at `/`: one self-contained HTML document made from a snapshot.
+"""The page at `/`: one HTML document made from a snapshot, and the few files that make it live in a browser.
 
-Owns its look. It loads nothing from anywhere, runs no script, and shows nothing that the snapshot does not say.
+Owns its look, in `web/`. The document alone is a still picture in tables; with scripts the browser asks the API and
+keeps the history. Nothing is loaded from elsewhere, and nothing is shown that the snapshot does not say.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
+from pathlib import Path
+from string import Template
 from typing import Final
 
 from ibmon import __version__
-from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT
+from ibmon.exporter.blocktext import BLOCK_TEXT
+from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, NodeFitness
 from ibmon.snapshot import DrainView, PortView, Snapshot
 
-_REFRESH: Final = 10  # seconds
+HTML: Final = "text/html; charset=utf-8"
+_SCRIPT: Final = "text/javascript; charset=utf-8"
 
-_STYLE: Final = """
-:root{color-scheme:light dark;--bad:#c62828;--warn:#b26a00;--good:#2e7d32;--dim:#777}
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
-table{border-collapse:collapse;width:100%}
-th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid #8884}
-.scroll{overflow-x:auto}
-.fit,.ok{color:var(--good)}.watch,.warning,.recovering{color:var(--warn)}
-.unfit,.failed,.degraded,.critical{color:var(--bad);font-weight:600}
-.unknown,.ignored,.dim{color:var(--dim)}
-"""
+FILES: Final[Mapping[str, str]] = {
+    "/page.css": "text/css; charset=utf-8",
+    "/page.js": _SCRIPT,
+    "/elements.js": _SCRIPT,
+    "/events.js": _SCRIPT,
+    "/history.js": _SCRIPT,
+    "/ports.js": _SCRIPT,
+    "/sections.js": _SCRIPT,
+}
+"""What the document loads, by path, with its type."""
 
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'",
+ICON: Final = "image/svg+xml"
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
-"""Headers that the page is served with: the browser may use its one style sheet and nothing else."""
+"""Headers that the page is served with: scripts, styles and data from here alone, none inline, no markup from text."""
 
-_LINKS: Final = (
-    ("metrics", "metrics", "Prometheus and OpenMetrics text"),
-    ("api/v1/status", "api/v1/status", "this page as JSON"),
-    ("healthz", "healthz", "does the loop turn?"),
-    ("readyz", "readyz", "was everything read once?"),
+_COLOURS: Final = {"fit": "#1a8f52", "watch": "#c78500", "unfit": "#c62f3a", "unknown": "#7c55b8"}
+_ICON: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="{}"/>'
+    '<path d="M4 8h2l1.5-4 2 8L11 8h1.5" fill="none" stroke="#fff" stroke-width="1.4"/></svg>\n'
 )
+
+
+_WEB: Final = Path(__file__).with_name("web")
+
+
+@cache
+def _document() -> Template:
+    return Template(_WEB.joinpath("page.html").read_text(encoding="utf-8"))
+
+
+def load() -> dict[str, bytes]:
+    """All of `FILES` by path. Read at the start: a request must not wait for a file system that may hang by then."""
+    _document()
+    return {path: _WEB.joinpath(path.removeprefix("/")).read_bytes() for path in FILES}
+
+
+def icon(fitness: str) -> bytes:
+    """The sign in the browser's tab, in the colour of a node's fitness; grey for any other word."""
+    return _ICON.format(_COLOURS.get(fitness, "#6b7686")).encode()
 
 
 def render_page(snapshot: Snapshot | None) -> str:
     """The page; without a snapshot it says that nothing was read yet."""
     title = f"ibmon {snapshot.node}" if snapshot else "ibmon"
-    parts = [_no_snapshot()] if snapshot is None else list(_sections(snapshot))
-    return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="{_REFRESH}">'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(parts)}{_links()}"
-        f'<p class="dim">ibmon {escape(__version__)}</p></body></html>\n'
+    parts = ["<p>Nothing was read yet.</p>"] if snapshot is None else _sections(snapshot)
+    fitness = snapshot.fitness if snapshot else NodeFitness.UNKNOWN
+    return _document().substitute(
+        title=escape(title),
+        fitness=fitness.value,
+        still=f"<h1>{escape(title)}</h1>{''.join(parts)}",
+        codes="\n".join(f"<dt>{code.value}</dt><dd>{escape(line)}</dd>" for code, line in BLOCK_TEXT.items()),
+        version=escape(__version__),
     )
 
 
-def _no_snapshot() -> str:
-    return "<p>Nothing was read yet.</p>"
-
-
 def _sections(snapshot: Snapshot) -> Iterable[str]:
-    fitness = snapshot.fitness.value
     why = f": {escape(snapshot.why)}" if snapshot.why else ""
-    yield f'<p>Node is <span class="{fitness}">{fitness}</span>{why}</p>'
+    yield f"<p>Node is {_span(snapshot.fitness.value)}{why}</p>"
     if not snapshot.up:
-        yield '<p class="critical">class/infiniband cannot be read.</p>'
+        yield '<p class="notice bad">class/infiniband cannot be read.</p>'
     if not snapshot.config_valid:
-        yield '<p class="critical">The configuration file is invalid; an older one stays in force.</p>'
+        yield '<p class="notice bad">The configuration file is invalid; an older one stays in force.</p>'
     yield f"<h2>Drain</h2><p>{_drain(snapshot.drain)} Mode: {snapshot.mode.value}.{_actions(snapshot)}</p>"
     yield "<h2>Findings</h2>" + _findings(snapshot)
     yield "<h2>Ports</h2>" + _ports(snapshot.ports)
     stalled = [view.device.name for view in snapshot.devices if view.stalled]
     if stalled:
-        yield f'<p class="warning">Reads do not come back from {escape(", ".join(stalled))}.</p>'
+        yield f'<p class="notice warn">Reads do not come back from {escape(", ".join(stalled))}.</p>'
 
 
 def _actions(snapshot: Snapshot) -> str:
@@ -89,7 +111,7 @@ def _drain(drain: DrainView) -> str:
     else:
         text = "None wanted."
     notes = [
-        f" Not made because of {drain.blocked.value}." if drain.blocked else "",
+        f" Not made because of {drain.blocked.value}: {escape(BLOCK_TEXT[drain.blocked])}" if drain.blocked else "",
         " Somebody's resume is respected." if drain.overridden else "",
         " The scheduler shows a drain in our words of which there is no record." if drain.orphaned else "",
     ]
@@ -103,14 +125,14 @@ def _findings(snapshot: Snapshot) -> str:
         (_span(x.severity.value), escape(x.rule), escape(x.subject), escape(x.text), "recovering" * x.recovering)
         for x in snapshot.findings
     ]
-    return _table(("severity", "rule", "subject", "observed > limit", ""), rows)
+    return _table("findings", ("severity", "rule", "subject", "observed > limit", "state"), rows)
 
 
 def _ports(ports: Sequence[PortView]) -> str:
     if not ports:
         return "<p>No RDMA port on this node.</p>"
     head = ("port", "health", "role", "rail", "state", "rate", "link layer", "interface", "flaps", "rose within 1 h")
-    return _table(head, [_port_row(view) for view in ports])
+    return _table("ports", head, [_port_row(view) for view in ports])
 
 
 def _port_row(view: PortView) -> tuple[str, ...]:
@@ -150,16 +172,14 @@ def _word(texts: Mapping[int, str], value: int | None) -> str:
 
 
 def _span(word: str) -> str:
-    return f'<span class="{word}">{word}</span>'
+    return f'<span class="badge {word}">{word}</span>'
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; the cells are HTML already."""
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _links() -> str:
-    items = "".join(f'<li><a href="{href}">{name}</a>: {escape(what)}</li>' for href, name, what in _LINKS)
-    return f"<h2>More</h2><ul>{items}</ul>"
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

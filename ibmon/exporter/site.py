@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import msgspec
 
+from ibmon.exporter import page
 from ibmon.exporter.events import EventRing, page_of
-from ibmon.exporter.page import HEADERS, render_page
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.status import status_document
@@ -25,6 +26,9 @@ _log = logging.getLogger(__name__)
 PLAIN: Final = "text/plain; charset=utf-8"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Answered without a password: a probe has none."""
+
+PATHS: Final = ("/", "/metrics", "/api/v1/status", "/api/v1/events", "/healthz", "/readyz")
+"""What people and programs ask for; beside them there is only what the page loads."""
 
 TURN_LIMIT: Final = 30.0
 """Seconds after which a loop that did not turn counts as stopped; systemd's watchdog has a limit of its own."""
@@ -78,6 +82,8 @@ class Site:
         self._failed: str | None = None
         self._routes: dict[str, Callable[[Request], Response]] = {
             "/": self._page,
+            "/icon.svg": self._icon,
+            **{path: partial(_file, page.FILES[path], body) for path, body in page.load().items()},
             "/metrics": self._metrics,
             "/api/v1/status": self._status,
             "/api/v1/events": self._events,
@@ -89,7 +95,7 @@ class Site:
         """The answer to GET `path`. One that cannot be made is logged once for each cause."""
         route = self._routes.get(path)
         if route is None:
-            return text(HTTPStatus.NOT_FOUND, f"nothing here; there is {' '.join(self._routes)}")
+            return text(HTTPStatus.NOT_FOUND, f"nothing here; there is {' '.join(PATHS)}")
         try:
             return route(Request(accept, accept_encoding, query))
         except Exception as error:  # noqa: BLE001 - one wrong value must not end the other paths
@@ -117,8 +123,11 @@ class Site:
         return Response(HTTPStatus.OK, fmt.value, body, (("Vary", "Accept, Accept-Encoding"), *encoding))
 
     def _page(self, _: Request) -> Response:
-        body = render_page(self._source()).encode("utf-8", "replace")
-        return Response(HTTPStatus.OK, "text/html; charset=utf-8", body, tuple(HEADERS.items()))
+        body = page.render_page(self._source()).encode("utf-8", "replace")
+        return Response(HTTPStatus.OK, page.HTML, body, tuple(page.HEADERS.items()))
+
+    def _icon(self, request: Request) -> Response:
+        return Response(HTTPStatus.OK, page.ICON, page.icon(request.query))
 
     def _status(self, _: Request) -> Response:
         snapshot = self._source()
@@ -150,6 +159,10 @@ class Site:
             return text(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         self._was_ready = True
         return text(HTTPStatus.OK, "ok")
+
+
+def _file(content_type: str, body: bytes, _: Request) -> Response:
+    return Response(HTTPStatus.OK, content_type, body)
 
 
 def text(status: HTTPStatus, line: str, *headers: tuple[str, str]) -> Response:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ibmon import __version__
 from ibmon.exporter.plan import counter_label
+from ibmon.exporter.totals import totals
 from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, Column, Finding, Level, Now
 from ibmon.snapshot import DeviceView, DrainView, PortView, Snapshot
 
@@ -31,6 +32,7 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
     window), `rules_available`. A port of the device
     itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
     """
+    devices = {view.device.name: view for view in snapshot.devices}
     return {
         "v": VERSION,
         "version": __version__,
@@ -49,7 +51,7 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
         "config": {"valid": snapshot.config_valid, "hash": snapshot.config_hash},
         "devices_expected": snapshot.devices_expected,
         "devices": [_device(view, snapshot.at) for view in snapshot.devices],
-        "ports": [_port(view) for view in snapshot.ports],
+        "ports": [_port(view, devices.get(view.id.device)) for view in snapshot.ports],
         "quarantined": list(snapshot.quarantined),
         "findings": [_finding(finding) for finding in snapshot.findings],
         "drain": _drain(snapshot.drain),
@@ -93,7 +95,7 @@ def _pci(view: DeviceView) -> dict[str, Any] | None:
     }
 
 
-def _port(view: PortView) -> dict[str, Any]:
+def _port(view: PortView, device: DeviceView | None) -> dict[str, Any]:
     return {
         "device": view.id.device,
         "port": view.id.port,
@@ -115,6 +117,7 @@ def _port(view: PortView) -> dict[str, Any]:
         "width": view.width,
         "flaps": view.flaps,
         "moved": [{**_column(column), "rise": rise} for column, rise in view.moved],
+        "totals": None if device is None else totals(device, view.id.port),
         "hold": dict(view.hold),
     }
 

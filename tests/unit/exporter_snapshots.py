@@ -5,20 +5,24 @@ from __future__ import annotations
 import msgspec
 
 from ibmon.model import (
+    BlockCode,
     Column,
     Device,
+    Finding,
     Intent,
     Layout,
     Level,
     Mode,
     NodeFitness,
     Now,
+    Ownership,
     Pci,
     Port,
     PortHealth,
     PortId,
     Role,
     Sample,
+    Severity,
     Tier,
 )
 from ibmon.snapshot import DeviceView, DrainView, PortView, Snapshot
@@ -119,4 +123,20 @@ def typical():
             port_view("mlx5_1", expected=True, present=False, health=PortHealth.FAILED),
         ],
         devices_expected=2,
+    )
+
+
+FINDING = Finding("port-down", "mlx5_1", 1, "", Severity.CRITICAL, 1.5e9, "DOWN", None, "DOWN/Polling 62s>60s")
+
+
+def bad():
+    """The typical node with a port down, drained, and the drain taken away by an operator."""
+    drain = DrainView(
+        Intent(drain=True, id="7f3a9c", reason="ibmon: port-down", since=1.5e9),
+        Ownership("7f3a9c", "ibmon: port-down", 1.6e9, held=True),
+        blocked=BlockCode.OVERRIDE,
+        would=1,
+    )
+    return msgspec.structs.replace(
+        typical(), fitness=NodeFitness.UNFIT, why="port-down mlx5_1/1", findings=(FINDING,), drain=drain
     )

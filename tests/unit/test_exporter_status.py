@@ -1,40 +1,16 @@
-"""The status document and the page."""
+"""The status document."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from exporter_snapshots import AT, NDR, device_view, port_values, port_view, snapshot, typical
+from exporter_snapshots import AT, NDR, bad, device_view, port_values, port_view, snapshot
 
 from ibmon import __version__
-from ibmon.exporter.page import HEADERS, render_page
 from ibmon.exporter.status import TTL, status_document
-from ibmon.model import BlockCode, Column, Finding, Intent, Level, NodeFitness, Ownership, PortHealth, Severity, Tier
-from ibmon.snapshot import DrainView
-
-FINDING = Finding("port-down", "mlx5_1", 1, "", Severity.CRITICAL, 1.5e9, "DOWN", None, "DOWN/Polling 62s>60s")
-
-
-def bad():
-    drain = DrainView(
-        Intent(drain=True, id="7f3a9c", reason="ibmon: port-down", since=1.5e9),
-        Ownership("7f3a9c", "ibmon: port-down", 1.6e9, held=True),
-        blocked=BlockCode.OVERRIDE,
-        would=1,
-    )
-    return msgspec.structs.replace(
-        typical(), fitness=NodeFitness.UNFIT, why="port-down mlx5_1/1", findings=(FINDING,), drain=drain
-    )
-
-
-# ---------------------------------------------------------------------------------------------- the document
-
+from ibmon.model import Column, Layout, Level, Tier
 
 def test_the_top_of_the_document_says_whose_and_when():
     document = status_document(bad())
@@ -100,6 +76,7 @@ def test_a_port_is_told_in_the_kernels_words():
             "width": 2,
             "flaps": 1,
             "moved": [{"port": 1, "counter": "hw_out_of_sequence", "rise": 12}],
+            "totals": None,
             "hold": {"rate-low": 30.0},
         }
     ]
@@ -177,82 +154,47 @@ def test_a_directory_that_cannot_be_read_is_named_by_its_error():
     assert status_document(snapshot(up=False, listing_errno=13))["listing_errno"] == "EACCES"
 
 
-# ---------------------------------------------------------------------------------------------- the page
+# ---------------------------------------------------------------------------------------------- sums
 
 
-class Page(HTMLParser):
-    """Checks nesting, and collects the text and every attribute that could load something."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.words, self.loads = [], [], []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in {"meta", "br"}:
-            self.open.append(tag)
-        self.loads += [(tag, name, value) for name, value in attrs if name in {"src", "href", "style", "onload"}]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(self.words)
+def totals_of(values, *, port=1, errors=(), **facts):
+    """The sums of a port of a device with these values, of which the columns `errors` are error counters."""
+    view = device_view("a", values, **facts)
+    columns = tuple(c._replace(error=c.name in errors) for c in view.device.layout.columns)
+    layout = Layout.build("a", 1, columns)
+    device = msgspec.structs.replace(view.device, layout=layout)
+    view = msgspec.structs.replace(view, device=device, sample=msgspec.structs.replace(view.sample, layout=layout))
+    return status_document(snapshot([view], [port_view("a", port)]))["ports"][0]["totals"]
 
 
-def test_the_page_says_what_is_wrong_and_what_was_done():
-    page = Page(render_page(bad()))
-    for words in ("unfit", "port-down mlx5_1/1", "DOWN/Polling 62s>60s", "In force: ibmon: port-down.", "missing"):
-        assert words in page.text
-    assert "Not made because of override." in page.text
+def test_a_port_tells_bytes_sent_and_received_its_errors_and_when_they_were_read():
+    values = port_values(port_xmit_data=2**62, port_rcv_data=7, symbol_error=3, link_downed=2, port_rcv_packets=9)
+    assert totals_of(values, errors={"symbol_error", "link_downed"}) == {
+        "at": 998.5,
+        "xmit_bytes": 2**64,
+        "rcv_bytes": 28,
+        "errors": 5,
+    }
 
 
-@pytest.mark.parametrize(
-    ("shot", "words"),
-    [
-        (None, "Nothing was read yet."),
-        (snapshot(), "No RDMA port on this node."),
-        (snapshot(up=False, listing_errno=2), "class/infiniband cannot be read."),
-        (snapshot(config_valid=False), "The configuration file is invalid"),
-        (snapshot(actions_enabled=False), "Another daemon on this node acts"),
-        (snapshot([device_view("a", port_values(), stalled=True)]), "Reads do not come back from a."),
-        (snapshot(drain=DrainView(Intent(drain=True, reason="ibmon: x"))), "Wanted: ibmon: x."),
-        (snapshot(drain=DrainView(Intent(drain=True), Ownership("1", "ibmon: x", 1.0))), "Asked for: ibmon: x."),
-        (snapshot(ports=[port_view("a", rate=NDR // 2, expected_rate=NDR)]), "200 of 400 Gb/s"),
-        (snapshot(ports=[port_view("a", rate=NDR, expected_rate=NDR, state=4, physical_state=5)]), "ACTIVE/LinkUp"),
-    ],
-)
-def test_the_page_says(shot, words):
-    assert words in Page(render_page(shot)).text
+def test_adapters_without_the_standard_counters_tell_the_bytes_of_their_own():
+    values = {(1, Level.HW, "tx_bytes"): 100, (1, Level.HW, "rx_bytes"): 200}
+    found = totals_of(values)
+    assert (found["xmit_bytes"], found["rcv_bytes"], found["errors"]) == (100, 200, None)
 
 
-def test_a_port_without_a_rate_does_not_show_zero():
-    assert "Gb/s" not in Page(render_page(snapshot(ports=[port_view("a")]))).text
+def test_sums_are_of_one_port():
+    values = {**port_values(1, port_rcv_data=1, symbol_error=5), **port_values(2, port_rcv_data=2, symbol_error=7)}
+    found = totals_of(values, port=2, ports=(1, 2), errors={"symbol_error"})
+    assert (found["rcv_bytes"], found["errors"]) == (8, 7)
 
 
-def test_words_of_the_kernel_cannot_become_markup():
-    evil = "<script>alert(1)</script>"
-    port = port_view(evil, netdev=evil, link_layer=evil, health=PortHealth.FAILED)
-    finding = msgspec.structs.replace(FINDING, device=evil, rule=evil, text=evil)
-    drain = DrainView(Intent(drain=True, reason=evil))
-    device = device_view(evil, {}, stalled=True)
-    html = render_page(snapshot([device], [port], node=evil, why=evil, findings=(finding,), drain=drain))
-    assert "<script" not in html
-    assert Page(html).text.count(evil) > 5
+def test_what_cannot_be_read_is_no_zero_and_hides_no_other_counter():
+    values = port_values(port_rcv_data=None, symbol_error=None, link_downed=2)
+    found = totals_of(values, errors={"symbol_error", "link_downed"})
+    assert (found["rcv_bytes"], found["xmit_bytes"], found["errors"]) == (None, None, 2)
 
 
-def test_the_page_loads_nothing_and_its_style_is_the_one_the_policy_names():
-    html = render_page(bad())
-    assert {tag for tag, _, _ in Page(html).loads} == {"a"}
-    assert all("//" not in value for _, _, value in Page(html).loads)
-    [style] = re.findall("<style>(.*?)</style>", html, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = HEADERS["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert f"style-src 'sha256-{digest}'" in policy
+@pytest.mark.parametrize("facts", [{"stalled": True}, {"sampled": None}])
+def test_a_port_that_is_not_read_has_no_sums(facts):
+    assert totals_of(port_values(port_rcv_data=1), **facts) is None
