@@ -8,6 +8,7 @@ const FACTS = [
   "slot", "interface", "link layer", "card", "firmware", "PCIe link", "sample", "expected", "flaps",
   "rose within an hour", "read errors",
 ];
+const AXIS = 22; // where the curves begin, half of their height
 const rows = new Map(); // by name of the port
 
 export function ports(doc) {
@@ -52,11 +53,11 @@ function card(key) {
   const row = {
     sub: el("span", { class: "sub" }), health: el("span"), state: el("span"), rate: el("span"),
     in: el("span", { class: "in num" }), out: el("span", { class: "out num" }), hold: el("span", { class: "hold" }),
-    errors: el("span"), bar: picture("bar", 8), part: svg("rect", { height: 8 }), curves: {}, facts: new Map(),
+    errors: el("span"), bar: picture("bar", 5), part: svg("rect", { height: 5 }), curves: {}, facts: new Map(),
   };
-  row.bar.append(svg("rect", { class: "full", width: 100, height: 8 }), row.part);
-  const spark = picture("spark", 44);
-  for (const kind of ["err", "out", "in"]) spark.append(row.curves[kind] = svg("path", { class: kind }));
+  row.bar.append(svg("rect", { class: "full", width: 100, height: 5 }), row.part);
+  const spark = picture("spark", 2 * AXIS);
+  for (const kind of ["out", "in", "err"]) spark.append(row.curves[kind] = svg("path", { class: kind }));
   const list = el("dl");
   for (const fact of FACTS) {
     const value = el("dd");
@@ -95,35 +96,41 @@ function update(port, device, most, doc) {
   return row.tr;
 }
 
-function speed(row, port) {
-  const expected = port.expected_rate;
-  const low = port.rate !== null && expected !== null && port.rate < expected;
-  text(row.rate, expected === null ? `${rate(port.rate)} Gb/s` : `${rate(port.rate)} of ${rate(expected)} Gb/s`);
-  css(row.rate, low && port.state === "ACTIVE" ? "low" : "");
-  const share = expected && port.rate !== null ? Math.min(100, (100 * port.rate) / expected) : 0;
+function speed(row, port) { // a rate counts only while the port is up: before, the kernel shows anything
+  const up = port.state === "ACTIVE";
+  const { rate: found, expected_rate: expected } = port;
+  const low = up && found !== null && expected !== null && found < expected;
+  const words = !up && expected !== null ? `${rate(expected)} Gb/s expected`
+    : expected === null ? `${rate(found)} Gb/s` : `${rate(found)} of ${rate(expected)} Gb/s`;
+  text(row.rate, words);
+  css(row.rate, low ? "low" : "");
+  const share = up && expected && found !== null ? Math.min(100, (100 * found) / expected) : 0;
   row.part.setAttribute("width", share.toFixed(1));
-  row.part.setAttribute("class", `part ${port.state !== "ACTIVE" ? "off" : low ? "short" : ""}`);
+  row.part.setAttribute("class", `part ${low ? "short" : ""}`);
   row.bar.classList.toggle("none", expected === null);
 }
 
-function curves(row, points, most) { // one scale for all ports, so that they can be compared
+function curves(row, points, most) { // received above the line and sent below; one scale, so that ports compare
   const end = points.at(-1)?.at ?? 0;
   const span = Math.max(60, Math.min(WINDOW, end - (points[0]?.at ?? end)));
   const x = (point) => (100 * (1 - (end - point.at) / span)).toFixed(2);
-  for (const kind of ["in", "out"]) {
+  for (const [kind, sign] of [["in", -1], ["out", 1]]) {
     text(row[kind], `${kind} ${gigabits(points.at(-1)?.[kind])} Gb/s`);
-    let path = "";
-    let pen = "M";
-    for (const point of points) {
-      const value = point[kind] ?? null;
-      if (value !== null) path += `${pen}${x(point)} ${(42 - (38 * value) / most).toFixed(1)}`;
-      pen = value === null ? "M" : "L";
-    }
-    row.curves[kind].setAttribute("d", path);
+    const y = (point) => (AXIS + (sign * (AXIS - 2) * point[kind]) / most).toFixed(1);
+    row.curves[kind].setAttribute("d", runs(points, kind).map((run) =>
+      `M${x(run[0])} ${AXIS}${run.map((p) => `L${x(p)} ${y(p)}`).join("")}L${x(run.at(-1))} ${AXIS}Z`).join(""));
   }
-  const worst = Math.max(1, ...points.map((point) => point.err ?? 0));
-  const bars = points.filter((p) => p.err).map((p) => `M${x(p)} 44V${(40 - (22 * p.err) / worst).toFixed(1)}`);
+  const bars = points.filter((point) => point.err).map((point) => `M${x(point)} 0V${2 * AXIS}`);
   row.curves.err.setAttribute("d", bars.join(""));
+}
+
+function runs(points, kind) { // the stretches without a gap
+  const found = [[]];
+  for (const point of points) {
+    if ((point[kind] ?? null) !== null) found.at(-1).push(point);
+    else if (found.at(-1).length) found.push([]);
+  }
+  return found.filter((run) => run.length);
 }
 
 function pcie(pci) {

@@ -29,7 +29,7 @@ export function plan(doc) {
   const lines = [];
   const add = (line, kind = "") => lines.push(el("p", { class: kind }, ...[line].flat()));
   const would = ["It ", el("strong", {}, "would drain"), " this node, and does not now."];
-  if (drain.active) add(["It has ", badge("drained"), ` this node since ${clock(drain.owned.asked)}.`], "say");
+  if (drain.active) add(["It ", el("strong", {}, "drained"), ` this node at ${clock(drain.owned.asked)}.`], "say");
   else if (drain.owned) add("It has asked for a drain, and has not seen it at the scheduler yet.", "say");
   else if (drain.wanted && drain.blocked) add(would, "say");
   else if (drain.wanted) add(["It ", el("strong", {}, "drains"), " this node."], "say");
