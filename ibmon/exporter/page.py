@@ -19,16 +19,19 @@ from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, NodeFitness
 from ibmon.snapshot import DrainView, PortView, Snapshot
 
 HTML: Final = "text/html; charset=utf-8"
-_SCRIPT: Final = "text/javascript; charset=utf-8"
+STYLE: Final = "text/css; charset=utf-8"
+SCRIPT: Final = "text/javascript; charset=utf-8"
 
 FILES: Final[Mapping[str, str]] = {
-    "/page.css": "text/css; charset=utf-8",
-    "/page.js": _SCRIPT,
-    "/elements.js": _SCRIPT,
-    "/events.js": _SCRIPT,
-    "/history.js": _SCRIPT,
-    "/ports.js": _SCRIPT,
-    "/sections.js": _SCRIPT,
+    "/base.css": STYLE,
+    "/page.css": STYLE,
+    "/page.js": SCRIPT,
+    "/ask.js": SCRIPT,
+    "/elements.js": SCRIPT,
+    "/events.js": SCRIPT,
+    "/history.js": SCRIPT,
+    "/ports.js": SCRIPT,
+    "/sections.js": SCRIPT,
 }
 """What the document loads, by path, with its type."""
 
@@ -50,18 +53,19 @@ _ICON: Final = (
 )
 
 
-_WEB: Final = Path(__file__).with_name("web")
+WEB: Final = Path(__file__).with_name("web")
+"""Where the files lie. The controller's page is made of some of them, too."""
 
 
 @cache
 def _document() -> Template:
-    return Template(_WEB.joinpath("page.html").read_text(encoding="utf-8"))
+    return Template(WEB.joinpath("page.html").read_text(encoding="utf-8"))
 
 
 def load() -> dict[str, bytes]:
     """All of `FILES` by path. Read at the start: a request must not wait for a file system that may hang by then."""
     _document()
-    return {path: _WEB.joinpath(path.removeprefix("/")).read_bytes() for path in FILES}
+    return {path: WEB.joinpath(path.removeprefix("/")).read_bytes() for path in FILES}
 
 
 def icon(fitness: str) -> bytes:

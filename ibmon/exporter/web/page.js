@@ -1,6 +1,7 @@
 // The living page of one node: asks for the status document and for new events, and shows them.
 // It sets text, never markup: names of devices, reasons and events are whatever the kernel and people wrote.
 
+import { ask } from "./ask.js";
 import { $, ago, css, el, text } from "./elements.js";
 import { happened } from "./events.js";
 import { keep, recall, remember } from "./history.js";
@@ -9,7 +10,6 @@ import { findings, notices, plan, where } from "./sections.js";
 
 const EVERY = 5000; // ms between two questions, as often as the daemon reads the state of its ports
 const HIDDEN = 30000; // ms, while nobody looks
-const PATIENCE = 4000; // ms that an answer may take
 const LATE = 15; // s after which a picture is called old: the daemon makes one at least every five
 const EVENTS = 200; // shown at most
 
@@ -23,21 +23,6 @@ const state = {
   next: null, // number of the event to go on from
   told: null, // what screen readers know
 };
-
-async function ask(path) {
-  const stop = new AbortController();
-  const timer = setTimeout(() => stop.abort(), PATIENCE);
-  try {
-    const answer = await fetch(path, { signal: stop.signal, cache: "no-store", credentials: "same-origin" });
-    if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim().slice(0, 200)}`);
-    return { body: await answer.json(), at: Date.parse(answer.headers.get("Date")) / 1000 };
-  } catch (error) {
-    if (error.name === "AbortError") throw new Error(`no answer within ${PATIENCE / 1000} s`);
-    throw error instanceof TypeError ? new Error("no connection") : error;
-  } finally {
-    clearTimeout(timer);
-  }
-}
 
 async function turn() {
   if (state.busy) return;

@@ -78,7 +78,7 @@ function card(key) {
 
 function update(port, device, most, doc) {
   const row = rows.get(name(port)) ?? card(name(port));
-  css(row.tr, `port h-${port.health}`);
+  css(row.tr, `port card h-${port.health}`);
   text(row.sub, [port.rail === null ? "" : `rail ${port.rail}`, port.role].filter(Boolean).join(" · "));
   text(row.health, port.health);
   css(row.health, `badge ${port.health}`);
