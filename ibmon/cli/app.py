@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": ("check", "Say whether this node is fit, in one line and the exit code."),
     "wait": ("wait", "Wait until this node is fit, or the time is up."),
     "status": ("status", "Show the node, its ports and what is wrong with them."),
+    "top": ("top", "Watch the ports live: health, throughput, errors."),
     "explain": ("explain", "Tell what a rule means, what causes it, what to do, and what clears it."),
     "rules": ("rules", "Show the rules in force, and where each value was written."),
     "events": ("events", "Show what has happened on this node, oldest first, in local time."),

@@ -23,6 +23,7 @@ def command(settings: Settings, *, out: Path, seconds: float, interval: float | 
     The first frame is the whole tree as far as ibmon reads it, the others are what changed. Ctrl-C ends it early with a
     file that is whole. The file names devices, GUIDs and addresses of this host.
     """
+    from ibmon.cli.progress import progress
     from ibmon.recording import RecordingError
     from ibmon.runtime import record
 
@@ -32,6 +33,7 @@ def command(settings: Settings, *, out: Path, seconds: float, interval: float | 
         raise Failure(f"{out} exists already; choose another name or add --force")
     config = settings.load().config
     try:
-        return record.record(settings.tree(), out, seconds, config, say, interval=interval)
+        with progress("recording", seconds) as passed:
+            return record.record(settings.tree(), out, seconds, config, say, interval=interval, passed=passed)
     except RecordingError as error:
         raise Trouble(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -26,13 +27,18 @@ def command(
     """
     if as_json and metrics_at is not None:
         raise click.UsageError("--json and --metrics-at exclude each other: one output at a time")
+    from ibmon.cli.progress import progress
     from ibmon.config import Config
     from ibmon.configfile import load
     from ibmon.recording import RecordingError
     from ibmon.runtime import replay
 
     config = load(settings.config, host=False).config if settings.config else Config()
+    end = until if metrics_at is None or until is not None else metrics_at
     try:
-        replay.main(file, config, at, until, metrics_at, sys.stdout)
+        with contextlib.ExitStack() as stack:
+            # On a terminal the lines themselves tell how far it is.
+            told = None if sys.stdout.isatty() else stack.enter_context(progress("replaying", end))
+            replay.main(file, config, at, until, metrics_at, sys.stdout, told)
     except RecordingError as error:
         raise Failure(str(error)) from error

@@ -78,17 +78,29 @@ def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True)
         block = list(lines)
         if block:
             parts += ["", *block]
-    parts += list(_drain(document["drain"]))
+    drain = list(_drain(document["drain"]))
+    parts += ["", *drain] if drain else []
     parts += list(_maintenance(document.get("maintenance")))
     return Group(*parts)
 
 
-def _word(word: str) -> Text:
+def below(document: Mapping[str, Any]) -> list[Text]:
+    """The lines on what is wrong and what is done about it: findings, hung devices, drain, maintenance."""
+    return [
+        *_drain(document["drain"]),
+        *_findings(document),
+        *_stalled(document),
+        *_maintenance(document.get("maintenance")),
+    ]
+
+
+def styled(word: str) -> Text:
+    """A word of fitness, health or severity in its colour."""
     return Text(word, STYLES.get(word, ""))
 
 
 def _head(document: Mapping[str, Any], *, from_daemon: bool) -> Text:
-    head = Text.assemble((document["node"] or "this node", "bold"), " is ", _word(document["fitness"]))
+    head = Text.assemble((document["node"] or "this node", "bold"), " is ", styled(document["fitness"]))
     if document["why"]:
         head.append(f": {document['why']}")
     at = time.strftime("%H:%M:%S", time.localtime(document["wall"]))
@@ -122,36 +134,37 @@ def _ports(document: Mapping[str, Any], *, wide: bool) -> Table:
         row = [
             Text(f"{port['device']}/{port['port']}"),
             Text(_ROLES.get(port["role"], port["role"])),
-            _state(port, device),
-            _rate(port),
+            state(port, device),
+            rate(port),
             _pcie(device),
             Text(port["netdev"] or "-"),
-            _word(port["health"]),
+            styled(port["health"]),
         ]
-        table.add_row(*row, *([Text(_rises(port))] if wide else []))
+        table.add_row(*row, *([Text(rises(port))] if wide else []))
     return table
 
 
-def _state(port: Mapping[str, Any], device: Mapping[str, Any] | None) -> Text:
+def state(port: Mapping[str, Any], device: Mapping[str, Any] | None) -> Text:
+    """The logical state in the kernel's word, with the physical one where the port is not up."""
     if not port["present"]:
         return Text("missing", STYLES["failed"] if port["expected"] else "dim")
     if device is not None and device["stalled"]:
         return Text("stalled", STYLES["unknown"])
-    state, physical = port["state"], port["physical_state"]
-    if state is None:
+    logical, physical = port["state"], port["physical_state"]
+    if logical is None:
         return Text("?", STYLES["unknown"])
-    if state == "ACTIVE":
-        return Text(state)
-    return Text(state if physical is None else f"{state}/{physical}", "yellow" if port["expected"] else "dim")
+    if logical == "ACTIVE":
+        return Text(logical)
+    return Text(logical if physical is None else f"{logical}/{physical}", "yellow" if port["expected"] else "dim")
 
 
-def _rate(port: Mapping[str, Any]) -> Text:
+def rate(port: Mapping[str, Any]) -> Text:
     """What it runs at of what is expected: ``200/400``."""
-    rate, expected = port["rate"], port["expected_rate"]
-    found = "?" if rate is None else f"{rate / GBPS:g}"
+    now, expected = port["rate"], port["expected_rate"]
+    found = "?" if now is None else f"{now / GBPS:g}"
     if expected is None:
         return Text(found)
-    low = rate is not None and rate < expected and port["state"] == "ACTIVE"
+    low = now is not None and now < expected and port["state"] == "ACTIVE"
     return Text(f"{found}/{expected / GBPS:g}", STYLES["degraded"] if low else "")
 
 
@@ -175,7 +188,8 @@ def _link(speed: int | None, width: int | None) -> str:
     return f"{words} x{'?' if width is None else width}"
 
 
-def _rises(port: Mapping[str, Any]) -> str:
+def rises(port: Mapping[str, Any]) -> str:
+    """The error counters that moved within the last hour."""
     return ", ".join(f"{moved['counter']} +{moved['rise']}" for moved in port["moved"])
 
 
@@ -184,13 +198,13 @@ def _moved(document: Mapping[str, Any]) -> Iterator[Text]:
     if moved:
         yield Text("moved in an hour", "dim")
     for port in moved:
-        yield Text(f"{port['device']}/{port['port']}: {_rises(port)}")
+        yield Text(f"{port['device']}/{port['port']}: {rises(port)}")
 
 
 def _findings(document: Mapping[str, Any]) -> Iterator[Text]:
     for finding in document["findings"]:
         subject = f"{finding['device']}/{finding['port']}" if finding["port"] else finding["device"] or "node"
-        line = Text.assemble(_word(finding["severity"]), f"  {finding['rule']} {subject}  {finding['text']}")
+        line = Text.assemble(styled(finding["severity"]), f"  {finding['rule']} {subject}  {finding['text']}")
         if finding["recovering"]:
             line.append("  recovering", STYLES["recovering"])
         yield line
@@ -209,17 +223,13 @@ def _maintenance(maintenance: Mapping[str, Any] | None) -> Iterator[Text]:
         yield Text(f"maintenance of {what} until {until} by {window['user']}: {window['reason']}", STYLES["warning"])
 
 
-def _drain(drain: Mapping[str, Any]) -> Iterator[RenderableType]:
-    lines = []
+def _drain(drain: Mapping[str, Any]) -> Iterator[Text]:
     if drain["active"]:
-        lines.append(Text.assemble(("drained", STYLES["unfit"]), f" by ibmon: {drain['owned']['reason']}"))
+        yield Text.assemble(("drained", STYLES["unfit"]), f" by ibmon: {drain['owned']['reason']}")
     elif drain["wanted"]:
         why = f", withheld: {drain['blocked'].replace('_', ' ')}" if drain["blocked"] else ""
-        lines.append(Text.assemble(("drain wanted", STYLES["warning"]), f"{why}: {drain['reason']}"))
+        yield Text.assemble(("drain wanted", STYLES["warning"]), f"{why}: {drain['reason']}")
     if drain["overridden"]:
-        lines.append(Text("an operator resumed this node; ibmon leaves it so for now", STYLES["warning"]))
+        yield Text("an operator resumed this node; ibmon leaves it so for now", STYLES["warning"])
     if drain["orphaned"]:
-        lines.append(Text("a drain with ibmon's prefix stands that this node has no record of", STYLES["warning"]))
-    if lines:
-        yield ""
-        yield from lines
+        yield Text("a drain with ibmon's prefix stands that this node has no record of", STYLES["warning"])

@@ -27,6 +27,7 @@ from ibmon.sysfs.files import FileTree
 
 INTERRUPTED = 130  # 128 + SIGINT
 _CLASS = "class/infiniband/"
+_BEAT = 1.0  # seconds
 _T = TypeVar("_T")
 
 
@@ -175,10 +176,12 @@ def record(
     progress: Callable[[str], None],
     *,
     interval: float | None = None,
+    passed: Callable[[float], None] = lambda _: None,
 ) -> int:
     """Record `sysfs` into `out` for so many seconds; returns the exit code.
 
-    An interrupt ends it early with a whole file and code 130. `progress` gets lines for people.
+    An interrupt ends it early with a whole file and code 130. `progress` gets lines for people, `passed` about once a
+    second how many seconds have passed.
 
     Raises:
         RecordingError: the file cannot be written.
@@ -198,7 +201,9 @@ def record(
                 due = (int(t / interval) + 1) * interval
                 if due > seconds:
                     break
-                time.sleep(max(0.0, start + due - time.monotonic()))
+                while (left := start + due - time.monotonic()) > 0:
+                    time.sleep(min(left, _BEAT))
+                    passed(time.monotonic() - start)
         except KeyboardInterrupt:
             code = INTERRUPTED
     progress(f"{out}: {writer.frames} frames in {time.monotonic() - start:.0f} s")

@@ -235,11 +235,15 @@ def _changes(row: dict[str, Any]) -> Any:
 
 
 def play(
-    world: World, frames: Iterator[Frame], at: Sequence[float], until: float | None
+    world: World,
+    frames: Iterator[Frame],
+    at: Sequence[float],
+    until: float | None,
+    progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Every (time, row) that is to be printed: at each change, and at each time of `at`.
 
-    Without `until` it ends with the last frame, or the last time of `at` if that is later.
+    `progress` is told each time at which something was due. Without `until` it ends with the last frame, or the last time of `at` if that is later.
     """
     stops = deque(sorted({t for t in at if until is None or t <= until}))
     frame = next(frames, None)
@@ -254,6 +258,8 @@ def play(
         if time > end:
             break
         world.time = time
+        if progress is not None:
+            progress(time)
         while frame is not None and frame.t <= time:
             world.apply(frame)
             frame = next(frames, None)
@@ -287,9 +293,7 @@ def main(
     if metrics_at is not None:
         until = metrics_at if until is None else until
         at = (*at, metrics_at)
-    for time, row in play(world, frames, at, until):
-        if progress is not None:
-            progress(time)
+    for time, row in play(world, frames, at, until, progress):
         if metrics_at is None:
             t = int(time) if time == int(time) else round(time, 6)
             out.write(msgspec.json.encode({"t": t, **row}).decode() + "\n")

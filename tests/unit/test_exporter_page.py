@@ -113,7 +113,9 @@ def test_scripts_import_nothing_from_elsewhere_and_make_no_markup():
     imported = {name for text in scripts.values() for name in re.findall(r'from "(.*?)"', text)}
     assert {name.removeprefix(".") for name in imported} <= scripts.keys()
     for text in scripts.values():
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3)", text)
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3)", text
+        )
 
 
 def test_every_element_that_the_scripts_ask_for_by_name_is_on_the_page():

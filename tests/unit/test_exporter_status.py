@@ -12,6 +12,7 @@ from ibmon import __version__
 from ibmon.exporter.status import TTL, status_document
 from ibmon.model import Column, Layout, Level, Tier
 
+
 def test_the_top_of_the_document_says_whose_and_when():
     document = status_document(bad())
     assert {k: v for k, v in document.items() if not isinstance(v, list | dict)} == {

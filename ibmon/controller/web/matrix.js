@@ -7,6 +7,8 @@ export const [NAME, FITNESS, GROUP, RAILS, AGE, CODE] = [0, 1, 2, 3, 4, 5]; // w
 
 const CELLS = [16, 14, 12, 10, 8, 7, 6, 5, 4, 3]; // px, the largest that fits is taken
 const HEIGHT = 640; // px that the whole may take before its cells get smaller
+const TALL = 1800; // the same on a phone, which is narrow and scrolled anyway
+const NARROW = 600; // px
 const LABEL = 14; // px of a line with names of groups
 const FAINT = 0.16; // of what a search did not find
 const MARKS = { unfit: "failed", watch: "warning", unknown: "unknown", missing: "mark" };
@@ -54,7 +56,7 @@ export class Matrix {
     this.width = this.canvas.clientWidth;
     for (const cell of CELLS) {
       const height = this.lay(cell);
-      if (height <= HEIGHT || cell === CELLS.at(-1)) return height;
+      if (height <= (this.width < NARROW ? TALL : HEIGHT) || cell === CELLS.at(-1)) return height;
     }
     return 0;
   }

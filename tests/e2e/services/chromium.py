@@ -138,7 +138,7 @@ class Browser:
 
 @final
 class Tab:
-    """One page. `errors` are complaints of the console, of scripts and of the page's policy; `requests` what it loaded."""
+    """One page. `errors` are complaints of console, scripts and policy; `requests` is what it asked for."""
 
     def __init__(self, browser: Browser, session: str, context: str) -> None:
         self._browser, self._session, self._context = browser, session, context
@@ -168,7 +168,7 @@ class Tab:
         self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False, phone: bool = False,
         scripts: bool = True, trusting: bool = False,
     ) -> None:  # fmt: skip
-        """Load the page. `phone`: two dots a pixel and a finger; `trusting`: its policy does not bind the tests' own."""
+        """Load the page. `phone`: two dots a pixel and a finger; `trusting`: its policy is not held to."""
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call(
@@ -237,7 +237,9 @@ class Tab:
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """A photograph of the whole page, or of what the window shows."""
-        taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole=whole))
+        taken = self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole=whole)
+        )
         path.write_bytes(base64.b64decode(taken["data"]))
 
     def _clip(self, *, whole: bool) -> dict[str, Any]:

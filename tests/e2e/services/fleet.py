@@ -65,7 +65,14 @@ def document(nodes: list[list[Any]], at: float) -> dict[str, Any]:
         }
         for number, row in enumerate(unfit)
     ]
-    event = {"group": "leaf007", "rail": "5", "rule": "port-down", "nodes": fabric, "began": at - 240, "until": at + 660}
+    event = {
+        "group": "leaf007",
+        "rail": "5",
+        "rule": "port-down",
+        "nodes": fabric,
+        "began": at - 240,
+        "until": at + 660,
+    }
     half = len(nodes) // 2
     return {
         "v": 1,
@@ -86,7 +93,7 @@ def document(nodes: list[list[Any]], at: float) -> dict[str, Any]:
 
 @final
 class Fleet:
-    """Serves the page and the documents on loopback; a context manager. A test may change `rows`, `stop` and `token`."""
+    """Serves page and documents on loopback; a context manager. A test may change `rows`, `stop` and `token`."""
 
     def __init__(self, count: int, *, token: str = "") -> None:
         self.rows = rows(count)
@@ -100,7 +107,7 @@ class Fleet:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                outer._answer(self)  # noqa: SLF001 - its own inner half
+                outer._answer(self)
 
             def log_message(self, *_: object) -> None:
                 pass
