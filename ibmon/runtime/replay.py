@@ -243,7 +243,8 @@ def play(
 ) -> Iterator[tuple[float, dict[str, Any]]]:
     """Every (time, row) that is to be printed: at each change, and at each time of `at`.
 
-    `progress` is told each time at which something was due. Without `until` it ends with the last frame, or the last time of `at` if that is later.
+    `progress` is told each time at which something was due. Without `until` it ends with the last frame, or the last
+    time of `at` if that is later.
     """
     stops = deque(sorted({t for t in at if until is None or t <= until}))
     frame = next(frames, None)

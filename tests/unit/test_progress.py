@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
+from contextlib import redirect_stderr
 
 import pytest
 
@@ -17,41 +17,34 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    found = Terminal()
-    monkeypatch.setattr("sys.stderr", found)
+@pytest.fixture(autouse=True)
+def colours(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
-    return found
 
 
-def run(*moments, total=100.0):
-    """Tell at these times (seconds) that so much is done."""
+def run(stderr, *moments, total=100.0):
+    """Tell at these times (seconds) that so much is done; returns what was written."""
     now = [0.0]
-    with progress("replaying", total, lambda: now[0]) as done:
+    with redirect_stderr(stderr), progress("replaying", total, lambda: now[0]) as done:
         for at, amount in moments:
             now[0] = at
             done(amount)
+    return stderr.getvalue()
 
 
-def test_a_bar_shows_how_far_it_is_and_is_taken_away(terminal):
-    run((PATIENCE, 25.0), (PATIENCE + 1, 50.0))
-    out = terminal.getvalue()
+def test_a_bar_shows_how_far_it_is_and_is_taken_away():
+    out = run(Terminal(), (PATIENCE, 25.0), (PATIENCE + 1, 50.0))
     assert "replaying" in out
-    assert re.search(r"\x1b\[2K", out), "the line is cleared at the end"
+    assert out.endswith("\x1b[2K")
 
 
-def test_what_is_done_within_a_second_shows_nothing(terminal):
-    run((0.0, 0.0), (PATIENCE - 0.1, 100.0))
-    assert terminal.getvalue() == ""
+def test_what_is_done_within_a_second_shows_nothing():
+    assert run(Terminal(), (0.0, 0.0), (PATIENCE - 0.1, 100.0)) == ""
 
 
-def test_an_end_that_nobody_knows_is_no_obstacle(terminal):
-    run((PATIENCE, 25.0), total=None)
-    assert "replaying" in terminal.getvalue()
+def test_an_end_that_nobody_knows_is_no_obstacle():
+    assert "replaying" in run(Terminal(), (PATIENCE, 25.0), total=None)
 
 
-def test_where_there_is_no_terminal_nothing_is_written(monkeypatch):
-    monkeypatch.setattr("sys.stderr", found := io.StringIO())
-    run((PATIENCE, 25.0), (10.0, 50.0))
-    assert found.getvalue() == ""
+def test_where_there_is_no_terminal_nothing_is_written():
+    assert run(io.StringIO(), (PATIENCE, 25.0), (10.0, 50.0)) == ""
