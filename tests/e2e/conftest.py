@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from services.chromium import Browser
 from services.slurm import SlurmCluster
 
 if TYPE_CHECKING:
@@ -30,3 +31,10 @@ def slurm_node(slurm: SlurmCluster, request: pytest.FixtureRequest) -> Iterator[
     node = slurm.nodes[used % len(slurm.nodes)]
     yield node
     slurm.undrain(node)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for the session; each page that it opens is a stranger to the others."""
+    with Browser() as running:
+        yield running

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import pytest
 from exporter_snapshots import AT, FINDING, NDR, bad, device_view, port_values, port_view, snapshot
+from pages import Page
 
 from ibmon.exporter import page
 from ibmon.exporter.blocktext import BLOCK_TEXT
@@ -19,37 +19,6 @@ from ibmon.model import BlockCode, Intent, NodeFitness, Ownership, PortHealth
 from ibmon.snapshot import DrainView
 
 SIZE = 60_000  # bytes of the document and all that it loads
-VOID = {"meta", "br", "link"}
-
-
-class Page(HTMLParser):
-    """Checks nesting, and collects the text and every attribute that could load or run something."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.words, self.loads, self.tags, self.ids = [], [], [], [], []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in VOID:
-            self.open.append(tag)
-        self.tags.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.loads += [(tag, name, value) for name, value in attrs if name in {"src", "href"}]
-        assert not [name for name, _ in attrs if name.startswith("on") or name == "style"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        assert "script" not in self.open or not data.strip()
-        if "template" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(self.words)
 
 
 def served(path):

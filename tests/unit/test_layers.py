@@ -19,7 +19,7 @@ SHELL = (
     "drain.slurm_text", "drain.slurm_node", "drain.slurmrest", "drain.slurmrest_answer", "drain.webcall",
     "drain.command", "drain.reconcile", "drain.process", "drain.cluster", "recording", "capture",
     "virtualtree", "eventlog", "controlclient", "configfile", "configbuild", "configtree", "configkeys", "configtext",
-    "configvalues", "backoff", "__main__", "rulesdoc",
+    "configvalues", "backoff", "__main__", "rulesdoc", "controller.page",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
     "time", "datetime", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "socket", "ssl", "select",

@@ -15,7 +15,7 @@ function table(place, head, rows, nothing) {
   const body = rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, ...[cell].flat()))));
   const whole = el("table", {}, el("thead", {}, top), el("tbody", {}, ...body));
   const label = place.parentElement.getAttribute("aria-labelledby");
-  const frame = { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": label };
+  const frame = { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": label };
   const focused = document.activeElement?.dataset.node;
   const inside = place.contains(document.activeElement);
   place.replaceChildren(el("div", frame, whole));
@@ -44,7 +44,7 @@ export function nodes(rows, rails, searched) {
 }
 
 export function limits({ pools, quorum }) {
-  table($("limits"), ["pool", "nodes", "drained of allowed", "", "away for any reason"], pools.map((pool) => {
+  table($("limits"), ["pool", "nodes", "drained of allowed", "share", "away for any reason"], pools.map((pool) => {
     const meter = el("meter", {
       min: "0", max: String(Math.max(1, pool.allowed)), value: String(Math.min(pool.used, Math.max(1, pool.allowed))),
       "aria-label": `drained of allowed in ${pool.name}`,

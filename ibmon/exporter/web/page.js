@@ -76,6 +76,7 @@ function show(doc) {
   findings(doc);
   ports(doc);
   tell(doc);
+  if (!performance.getEntriesByName("shown").length) performance.mark("shown"); // how long that took, tests ask
 }
 
 function begin() {

@@ -80,7 +80,8 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         self._out, self._in = os.fdopen(ours_out, "wb", buffering=0), os.fdopen(ours_in, "rb")
-        threading.Thread(target=self._listen, daemon=True, name="chromium").start()
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="chromium")
+        self._listener.start()
         self.call("Browser.getVersion")
         return self
 
@@ -92,7 +93,9 @@ class Browser:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
+        self._listener.join(10)
         self._out.close()
+        self._in.close()
         self._profile.cleanup()
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
@@ -203,7 +206,10 @@ class Tab:
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True,
+            allowUnsafeEvalBlockedByCSP=False,
+        )  # fmt: skip
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise ServiceError(details.get("exception", {}).get("description") or details["text"])

@@ -167,8 +167,12 @@ class Daemon:
         except ServiceError as error:
             raise ServiceError(f"{error}; ibmon's log ends:\n{tail(self.log)}") from error
 
+    def argv(self, *arguments: str) -> list[str | Path]:
+        """Returns the command line of another ibmon command with the same configuration and tree."""
+        return [COMMAND, *self._global, *arguments]
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs another ibmon command with the same configuration and tree."""
         return subprocess.run(
-            [COMMAND, *self._global, *arguments], capture_output=True, text=True, timeout=60, check=False, env=self.env
+            self.argv(*arguments), capture_output=True, text=True, timeout=60, check=False, env=self.env
         )

@@ -20,6 +20,18 @@ from .processes import LOOPBACK
 RAILS = [str(number) for number in range(8)]
 LEAF = 32
 """Nodes of one topology group."""
+DRAWING = """
+new Promise((done) => {
+  const stage = document.getElementById("stage");
+  const canvas = document.getElementById("matrix");
+  const begun = performance.now();
+  stage.style.width = `${stage.clientWidth - 20}px`;  // a narrower map: laid out and drawn anew
+  requestAnimationFrame(() => setTimeout(() => {
+    canvas.getContext("2d").getImageData(0, 0, 1, 1);  // the last pixel is there
+    done(performance.now() - begun);
+  }));
+})"""
+"""Milliseconds from a change of the map's width to the frame that shows the new map."""
 TOKEN = "a-token-for-viewers-only"
 
 
@@ -100,6 +112,7 @@ class Fleet:
         self.stop: dict[str, Any] | None = None
         self.token = token
         self.asked: list[str] = []
+        self._gone = False
         self._files = page.load()
         outer = self
 
@@ -125,10 +138,14 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._gone = True  # for connections that are kept open, too
         self._server.shutdown()
         self._server.server_close()
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        if self._gone:
+            request.close_connection = True
+            return
         self.asked.append(request.path)
         path = request.path.partition("?")[0]
         if file := self._files.get(path):

@@ -15,8 +15,8 @@ from . import debian
 from .processes import ServiceError
 
 
-def installed(*packages: str) -> Path:
-    """Returns a directory with the packages (for PYTHONPATH) and their programs in `bin`.
+def installed(*packages: str, alone: bool = False) -> Path:
+    """Returns a directory with the packages (for PYTHONPATH) and their programs in `bin`; `alone`: only those named.
 
     Made aside, under a lock, and renamed into place, so that an interrupted run leaves nothing half done.
 
@@ -25,6 +25,7 @@ def installed(*packages: str) -> Path:
     """
     cache = debian.cache_directory().parent / "pypi"
     cache.mkdir(exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", *(["--no-deps"] if alone else [])]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     target = cache / "-".join([*sorted(packages), version]).replace("==", "_")
     with (cache / "lock").open("w") as lock, tempfile.TemporaryDirectory(prefix="build.", dir=cache) as scratch:
@@ -32,7 +33,7 @@ def installed(*packages: str) -> Path:
         if not target.is_dir():
             aside = Path(scratch) / "packages"
             done = subprocess.run(
-                [sys.executable, "-m", "pip", "install", "--quiet", "--target", aside, *packages],
+                [*pip, "--target", aside, *packages],
                 capture_output=True,
                 text=True,
                 timeout=600,
