@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench import daemon, engine, firmware, fresh, hang, memory, scrape
+from bench import daemon, engine, firmware, fresh, hang, memory, pages, scrape
 from bench.figure import Figure
 from bench.settings import Settings
 
@@ -16,4 +16,5 @@ FIGURES: Mapping[str, Callable[[Settings], Figure]] = {
     "hang": hang.measure,
     "firmware": firmware.measure,
     "engine": engine.measure,
+    "pages": pages.measure,
 }
