@@ -9,7 +9,7 @@ from bench.figure import Figure, Table, Target, median, quantity
 from bench.programs import LOOPBACK, Program, ibmon
 from bench.settings import Settings
 
-# isort: split - the programs above say where these lie
+# isort: split
 from services.chromium import Browser, Tab
 from services.fleet import DRAWING, Fleet
 
