@@ -33,7 +33,7 @@ def node(browser: Browser, directory: Path) -> None:
         try:
             began = time.monotonic()
             wait_for(lambda: b"page: http" in demo.log.read_bytes(), within=20, what="the demo")
-            with browser.open(url, width=1280, height=900) as tab:
+            with browser.open(url, width=1280, height=1060) as tab:
                 time.sleep(max(0.0, began + MOMENT - time.monotonic()))
                 tab.picture(directory / "node.png", whole=False)
         finally:
