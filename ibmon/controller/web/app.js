@@ -102,7 +102,8 @@ function notices(fleet) {
   const lines = [];
   if (fleet.stop) {
     const why = fleet.stop.reason ? `: ${fleet.stop.reason}` : "";
-    lines.push(["bad", `Stopped by ${fleet.stop.by} at ${clock(fleet.stop.at)}${why}. Nothing is written to the scheduler.`]);
+    const by = `Stopped by ${fleet.stop.by} at ${clock(fleet.stop.at)}`;
+    lines.push(["bad", `${by}${why}. Nothing is written to the scheduler.`]);
   }
   for (const event of fleet.fabric_events) {
     const where = [event.group, event.rail === null ? "" : `rail ${event.rail}`].filter(Boolean).join(", ");
