@@ -69,6 +69,7 @@ def of_snapshot(snapshot: Snapshot, width: int = _PLAIN_WIDTH) -> RenderableType
 
 def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True) -> RenderableType:
     """The table for a terminal of so many columns: head, ports, findings, drain."""
+    document = printable(document)
     parts: list[RenderableType] = [_head(document, from_daemon=from_daemon)]
     if document["ports"]:
         parts += ["", _ports(document, wide=width >= WIDE)]
@@ -82,6 +83,15 @@ def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True)
     parts += ["", *drain] if drain else []
     parts += list(_maintenance(document.get("maintenance")))
     return Group(*parts)
+
+
+def printable(value: Any) -> Any:
+    """A document whose texts hold no control characters: names and reasons must not steer a terminal."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(c if c.isprintable() else "?" for c in value)
+    if isinstance(value, Mapping):
+        return {key: printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def below(document: Mapping[str, Any]) -> list[Text]:

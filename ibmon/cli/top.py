@@ -40,6 +40,7 @@ def command(settings: Settings) -> None:
 
 def _watch(screen: Screen, directory: Path) -> None:
     """Show what stands in the directory until a person ends it."""
+    from ibmon.cli.table import printable
     from ibmon.cli.topview import Look, Traffic, frame
 
     look, traffic = Look(), Traffic()
@@ -50,10 +51,10 @@ def _watch(screen: Screen, directory: Path) -> None:
         if now >= due and not look.paused:
             verdict = verdictfile.read(directory)
             look.note = "" if verdict.document else verdict.why
-            document = verdict.document or document
             look.age = verdict.age if verdict.age is not None else look.age
             if verdict.document:
-                traffic.take(verdict.document)
+                document = printable(verdict.document)
+                traffic.take(document)
             due = now + TURN
         look.width, look.height = screen.size
         screen.show(frame(document, traffic, look))

@@ -30,7 +30,8 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
     `mode`, `fitness`, `why` (one line for people), `up`, `listing_errno`, `actions_enabled`, `config`,
     `devices_expected`, `devices`, `ports`, `quarantined`, `findings`, `drain`, `maintenance` (None outside of every
     window), `rules_available`. A port of the device
-    itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node.
+    itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node. The `totals` of
+    a port are sums since its counters began (`ibmon.exporter.totals`); rates are the reader's business.
     """
     devices = {view.device.name: view for view in snapshot.devices}
     return {

@@ -5,6 +5,8 @@ Pure. Which columns a sum is made of is worked out once for a layout; a request 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,13 +15,15 @@ from ibmon.model import Layout, Level, Tier
 from ibmon.snapshot import DeviceView
 from ibmon.sysfs import catalog
 
+Values = tuple[int | None, ...]
+
 
 class _Source(NamedTuple):
-    """Where one port's numbers stand: the column and factor of sent and received bytes, and the error counters."""
+    """Where one port's numbers stand: the column and factor of sent and received bytes; what takes the errors."""
 
     sent: tuple[int, int] | None
     received: tuple[int, int] | None
-    errors: tuple[int, ...]
+    errors: Callable[[Values], Values]
 
 
 _KNOWN: Final[WeakKeyDictionary[Layout, dict[int, _Source]]] = WeakKeyDictionary()
@@ -45,24 +49,31 @@ def totals(view: DeviceView, port: int) -> dict[str, Any] | None:
         "at": read.monotonic,
         "xmit_bytes": _bytes(values, source.sent),
         "rcv_bytes": _bytes(values, source.received),
-        "errors": _sum(values, source.errors),
+        "errors": _sum(source.errors(values)),
     }
 
 
-def _bytes(values: tuple[int | None, ...], place: tuple[int, int] | None) -> int | None:
+def _bytes(values: Values, place: tuple[int, int] | None) -> int | None:
     value = None if place is None else values[place[0]]
     return None if place is None or value is None else value * place[1]
 
 
-def _sum(values: tuple[int | None, ...], columns: tuple[int, ...]) -> int | None:
+def _sum(found: Values) -> int | None:
     """The errors of all kinds. A counter that cannot be read is left out: it would hide the others for good."""
-    found = [value for i in columns if (value := values[i]) is not None]
-    return sum(found) if found else None
+    known = found if None not in found else [value for value in found if value is not None]
+    return sum(known) if known else None  # type: ignore[arg-type]  # no None is left
 
 
 def _source(layout: Layout, port: int) -> _Source:
-    columns = tuple(i for i, column in enumerate(layout.columns) if column.port == port and column.error)
-    return _Source(_data(layout, port, catalog.XMIT_BYTES), _data(layout, port, catalog.RCV_BYTES), columns)
+    columns = [i for i, column in enumerate(layout.columns) if column.port == port and column.error]
+    return _Source(_data(layout, port, catalog.XMIT_BYTES), _data(layout, port, catalog.RCV_BYTES), _picker(columns))
+
+
+def _picker(columns: list[int]) -> Callable[[Values], Values]:
+    """What takes these columns of a sample, in one call where there are several."""
+    if len(columns) > 1:
+        return itemgetter(*columns)
+    return lambda values: tuple(values[i] for i in columns)
 
 
 def _data(layout: Layout, port: int, metric: str) -> tuple[int, int] | None:

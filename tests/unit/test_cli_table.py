@@ -131,6 +131,12 @@ def test_one_look_does_not_speak_of_who_acts():
     assert "another daemon acts" in text(document(actions_enabled=False))
 
 
+def test_names_and_reasons_cannot_steer_the_terminal():
+    out = text(document(node="a\x1b[2J", why="b\x07\u202e", ports=[port(netdev="\x9b1m")]))
+    assert "a?[2J is fit: b??" in out
+    assert "?1m" in out
+
+
 def test_marks_of_rich_in_names_are_only_text():
     assert "[bold]x[/bold]" in text(document(node="[bold]x[/bold]"))
 

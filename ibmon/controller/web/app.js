@@ -8,7 +8,7 @@ import { drains, fabric, limits, maintenance, nodes, railWords } from "./tables.
 const EVERY = 5000; // ms between two questions
 const A_SECOND = 500; // nodes: a fleet of 10,000 sends its rows every 20 s
 const HIDDEN = 30000; // ms, while nobody looks
-const LATE = 20; // s after which the picture is called old
+const LATE = 20; // s: a picture that was older when it came is called old
 const FITNESSES = ["fit", "watch", "unfit", "unknown", "missing"];
 const TOKEN = "ibmon token";
 
@@ -102,7 +102,8 @@ function notices(fleet) {
   const lines = [];
   if (fleet.stop) {
     const why = fleet.stop.reason ? `: ${fleet.stop.reason}` : "";
-    lines.push(["bad", `Stopped by ${fleet.stop.by} at ${clock(fleet.stop.at)}${why}. Nothing is written anywhere.`]);
+    const by = `Stopped by ${fleet.stop.by} at ${clock(fleet.stop.at)}`;
+    lines.push(["bad", `${by}${why}. Nothing is written to the scheduler.`]);
   }
   for (const event of fleet.fabric_events) {
     const where = [event.group, event.rail === null ? "" : `rail ${event.rail}`].filter(Boolean).join(", ");
@@ -152,13 +153,14 @@ function fresh() {
   if (state.fleet === null) return;
   const waited = (performance.now() - state.arrived) / 1000;
   const age = state.made + waited;
-  const old = state.error !== "" || (age > LATE && !state.paused && !document.hidden);
+  const old = state.error !== "" || state.made > LATE;
   css($("beat"), `dot ${old ? "old" : state.paused ? "still" : waited < 1 ? "beat" : ""}`);
   text($("age"), `${state.paused ? "paused, " : ""}as of ${ago(age)} ago`);
   document.body.classList.toggle("old", old);
   $("lost").hidden = !old;
-  const why = state.error ? ` (${state.error})` : "";
-  if (old) text($("lost").firstElementChild, `The controller does not answer${why}. What you see is ${ago(age)} old.`);
+  const silent = `The controller does not answer (${state.error}).`;
+  const why = state.error ? silent : "The controller answers with old news.";
+  if (old) text($("lost").firstElementChild, `${why} What you see is ${ago(age)} old.`);
   if (old !== state.lost) said(old ? "The controller does not answer any more." : "The controller answers again.");
   state.lost = old;
 }

@@ -10,7 +10,7 @@ import { findings, notices, plan, where } from "./sections.js";
 
 const EVERY = 5000; // ms between two questions, as often as the daemon reads the state of its ports
 const HIDDEN = 30000; // ms, while nobody looks
-const LATE = 15; // s after which a picture is called old: the daemon makes one at least every five
+const LATE = 15; // s: a picture that was older when it came is called old; the daemon makes one at least every five
 const EVENTS = 200; // shown at most
 
 const state = {
@@ -99,7 +99,7 @@ function fresh() { // how old the picture is, every second
   if (!$("live-root")) return;
   const waited = (performance.now() - state.arrived) / 1000;
   const age = state.made + waited;
-  const old = state.error !== "" || (age > LATE && !state.paused);
+  const old = state.error !== "" || state.made > LATE;
   css($("beat"), `dot ${old ? "old" : state.paused ? "still" : waited < 1 ? "beat" : ""}`);
   text($("age"), state.paused ? `paused, as of ${ago(age)} ago` : `as of ${ago(age)} ago`);
   document.body.classList.toggle("old", old);

@@ -112,7 +112,7 @@ function speed(row, port) { // a rate counts only while the port is up: before, 
 
 function curves(row, points, most) { // received above the line and sent below; one scale, so that ports compare
   const end = points.at(-1)?.at ?? 0;
-  const span = Math.max(60, Math.min(WINDOW, end - (points[0]?.at ?? end)));
+  const span = Math.max(30, Math.min(WINDOW, end - (points[0]?.at ?? end)));
   const x = (point) => (100 * (1 - (end - point.at) / span)).toFixed(2);
   for (const [kind, sign] of [["in", -1], ["out", 1]]) {
     text(row[kind], `${kind} ${gigabits(points.at(-1)?.[kind])} Gb/s`);

@@ -34,7 +34,8 @@ export function plan(doc) {
   else if (drain.wanted && drain.blocked) add(would, "say");
   else if (drain.wanted) add(["It ", el("strong", {}, "drains"), " this node."], "say");
   else if (drain.blocked) add(would, "say");
-  else if (doc.fitness === "watch") add("Nothing yet: it watches.", "say");
+  else if (doc.ports.some((port) => Object.keys(port.hold).length)) add("Nothing yet: a hold runs.", "say");
+  else if (doc.findings.length) add("Nothing: none of these findings may drain the node.", "say");
   else add("Nothing: no drain is wanted.", "say");
   const reason = drain.owned ? drain.owned.reason : drain.wanted ? drain.reason : "";
   if (reason) add(el("code", {}, reason));

@@ -25,7 +25,7 @@ from .processes import ServiceError, wait_for
 if TYPE_CHECKING:
     from types import TracebackType
 
-PACKAGE = "chromium-headless-shell"
+PACKAGES = ("chromium-headless-shell", "chromium-common", "fonts-dejavu-core")
 PATIENCE = 30.0
 """Seconds that an answer of the browser may take."""
 
@@ -41,15 +41,19 @@ _KEYS = {
 _TEXTS = {"Enter": "\r", "Space": " "}
 
 
-def _program() -> tuple[str, dict[str, str]]:
-    """The browser of this host, else Debian's smallest unpacked into the cache; and its environment."""
+_FONTS = "<fontconfig><dir>{root}/usr/share/fonts</dir><cachedir>{scratch}/fonts</cachedir></fontconfig>\n"
+
+
+def _program(scratch: Path) -> tuple[str, dict[str, str]]:
+    """The browser of this host, else Debian's smallest unpacked into the cache, with a font; and its environment."""
     for name in ("chromium-headless-shell", "chromium"):
         if found := shutil.which(name):
             return found, dict(os.environ)
-    root = debian.unpacked(PACKAGE)
+    root = debian.unpacked(*PACKAGES)
     [program] = [path for path in root.glob("usr/lib/chromium*/*headless*shell") if os.access(path, os.X_OK)]
-    fonts = {"FONTCONFIG_PATH": str(root / "etc/fonts")} if (root / "etc/fonts").is_dir() else {}
-    return str(program), {**os.environ, **fonts, "LD_LIBRARY_PATH": debian.library_path(root)}
+    fonts = scratch / "fonts.conf"
+    fonts.write_text(_FONTS.format(root=root, scratch=scratch))
+    return str(program), {**os.environ, "FONTCONFIG_FILE": str(fonts), "LD_LIBRARY_PATH": debian.library_path(root)}
 
 
 @final
@@ -62,8 +66,8 @@ class Browser:
         self._tabs: dict[str, Tab] = {}
 
     def __enter__(self) -> Browser:
-        program, env = _program()
         self._profile = tempfile.TemporaryDirectory(prefix="ibmon-chromium-", ignore_cleanup_errors=True)
+        program, env = _program(Path(self._profile.name))
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         self._log = Path(self._profile.name) / "log"
