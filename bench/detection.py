@@ -14,7 +14,7 @@ from bench.figure import Table, fill
 from bench.peers import gpud, nvsentinel
 from bench.peers.view import Program, Verdict, polls
 from bench.programs import ROOT
-from bench.scenes import BENIGN, FAULTS, Scene
+from bench.scenes import BENIGN, ELSEWHERE, FAULTS, Scene
 from ibmon.configfile import loads
 from ibmon.model import Role
 from ibmon.runtime.replay import World, play
@@ -43,9 +43,13 @@ Time from the fault until it is known. *Finding*: ibmon warns and alerts; the po
 next look already. *Unfit*: ibmon asks for a drain. *Event*: NVSentinel notes something, fatal or not. `never`: not
 within the recording."""
 
+ELSEWHERE_TEXT = """\
+How often the node is called bad (unfit, Unhealthy, fatal), and for how long. It cannot take part in a job meanwhile,
+so the verdict is right while the link is away; what counts is that it ends. *stays*: until the end of the recording
+(25 minutes or more after its begin)."""
+
 BENIGN_TEXT = """\
-How often the node is called bad (unfit, Unhealthy, fatal), and for how long. Nothing here is a fault of the node.
-*stays*: until the end of the recording (25 minutes or more after its begin). A fatal breach of a counter ends at
+The same where nothing is wrong with the node: every verdict here is a false one. A fatal breach of a counter ends at
 NVSentinel only with a reset of the counter or a reboot."""
 
 
@@ -161,15 +165,16 @@ def section(title: str, text: str, head: tuple[str, ...], row: Row, seen: Mappin
     return f"## {title}\n\n{fill(text)}\n\n{Table(head, rows).markdown()}\n\n{remarks}\n"
 
 
-def page(faults: Mapping[Scene, Seens], benign: Mapping[Scene, Seens]) -> str:
+def page(faults: Mapping[Scene, Seens], elsewhere: Mapping[Scene, Seens], benign: Mapping[Scene, Seens]) -> str:
     """docs/detection.md."""
     of_faults = ("fault", "ibmon finding", "ibmon unfit", "gpud Unhealthy", "NVSentinel event", "NVSentinel fatal")
-    of_others = ("no fault of the node", "ibmon", "gpud", "NVSentinel")
+    of_others = ("ibmon", "gpud", "NVSentinel")
     return "\n".join(
         [
             f"# Detection\n\n{fill(HEAD)}\n",
             section("Faults", FAULTS_TEXT, of_faults, fault_row, faults),
-            section("No faults", BENIGN_TEXT, of_others, benign_row, benign),
+            section("Another's fault", ELSEWHERE_TEXT, ("not this node's fault", *of_others), benign_row, elsewhere),
+            section("No faults", BENIGN_TEXT, ("no fault", *of_others), benign_row, benign),
         ]
     )
 
@@ -177,9 +182,10 @@ def page(faults: Mapping[Scene, Seens], benign: Mapping[Scene, Seens]) -> str:
 def main(*, write: bool) -> int:
     """Print the page, and with `write` replace it; 1 where ibmon accuses a node that is fit, which it must not."""
     faults = {scene: everyone(scene) for scene in FAULTS}
+    elsewhere = {scene: everyone(scene) for scene in ELSEWHERE}
     benign = {scene: everyone(scene) for scene in BENIGN}
-    text = page(faults, benign)
+    text = page(faults, elsewhere, benign)
     print(text)
     if write:
         PAGE.write_text(text, encoding="utf-8")
-    return int(any(seen[0].spans for scene, seen in benign.items() if scene.fit))
+    return int(any(seen[0].spans for seen in benign.values()))

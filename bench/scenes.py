@@ -26,7 +26,7 @@ NOISE = "mlx5_3/1"
 
 
 class Scene(NamedTuple):
-    """One recording. `end` is when it is over; `fit` False: the node really cannot be used for a while."""
+    """One recording. `end` is when it is over."""
 
     name: str
     story: Callable[[Script, Tree], None]
@@ -35,7 +35,6 @@ class Scene(NamedTuple):
     header: Header = Header()
     start: float = T0
     note: str = ""
-    fit: bool = True
 
     def frames(self) -> Iterator[Frame]:
         """The node, and what happens."""
@@ -254,15 +253,18 @@ def _rename(script: Script, tree: Tree) -> None:
 
 DROP = "to gpud every InfiniBand port that is not ACTIVE for 4 min has dropped"
 
-BENIGN = (
+ELSEWHERE = (
     Scene(
         "a leaf switch reboots: 2 min without a link",
         _leaf,
-        fit=False,
-        note="the port really is down: one node alone cannot tell its switch's reboot from its own cable. After 60 s "
-        "no new job gets the node; it is given back by itself 10 min after the link. Many nodes at once are a fabric "
-        "event for whoever sees them all",
+        note="one node alone cannot tell its switch's reboot from its own cable. After 60 s no new job gets the node; "
+        "it is given back by itself 10 min after the link. Through the fleet controller the same on three nodes of a "
+        "leaf is one fabric event, and no node is drained for it within 15 min (docs/controller.md)",
     ),
+)
+"""The node cannot be used for a while, and the fault is another's."""
+
+BENIGN = (
     Scene("the subnet manager is away for 4 min", _subnet_manager),
     Scene(
         "boot: links come up one by one and bounce", _boot, header=Header(uptime=30.0),
