@@ -3,7 +3,8 @@
 #
 #   tests/e2e/run.sh [PYTEST ARGUMENT...]      e.g. tests/e2e/run.sh tests/e2e/vm -k hung
 #
-# PYTHON names another interpreter than .venv/bin/python. With CI set, a skipped test is a failed one.
+# PYTHON names another interpreter than .venv/bin/python. With CI set, a skipped test is a failed one. WORKERS says how
+# many files are tested at once (2): most of their time is waiting for holds, quorums and guests.
 set -eu
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-.venv/bin/python}
@@ -22,4 +23,4 @@ for argument in "$@"; do
   case $argument in tests/*) whole= ;; esac
 done
 PYTHONPATH=tests/e2e:tests/unit${PYTHONPATH:+:$PYTHONPATH} exec "$python" -m pytest -p noskip \
-  -o testpaths=tests/e2e -o timeout=600 ${whole-tests/e2e} "$@"
+  -o testpaths=tests/e2e -o timeout=600 ${whole-tests/e2e -n "${WORKERS:-2}" --dist loadfile} "$@"
