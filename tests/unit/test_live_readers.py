@@ -4,10 +4,10 @@ import contextlib
 import os
 import queue
 import time
-from pathlib import Path
 
 import pytest
 from sysfs_trees import port_files, write
+from waiting_pipe import WaitingPipe, waits
 
 from ibmon.config import DevicesConfig
 from ibmon.messages import Abandon, DeviceFree, Discover, Discovered, ListingDone, Read, ReadListing
@@ -34,9 +34,8 @@ class Node:
 
     def __init__(self, directory):
         self.root = write(directory / "sys", Frame(t=0, files={**port_files("mlx5_0"), **port_files("mlx5_1")}))
-        self.pipe = self.root / "class/infiniband/mlx5_0/ports/1/state"
-        self.pipe.unlink()
-        os.mkfifo(self.pipe)  # opening it waits until somebody opens it to write
+        self.pipe = WaitingPipe(self.root / "class/infiniband/mlx5_0/ports/1/state", directory)
+        self.pipe.hang()
         self.runtime = directory
         self.clock = Clock()
         self.events = queue.Queue()
@@ -48,9 +47,6 @@ class Node:
 
     def next(self):
         return self.events.get(timeout=SECONDS)
-
-    def answer(self):
-        os.close(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
 
     def note(self):
         return stallnote.read(self.runtime / stallnote.FILE)
@@ -64,11 +60,6 @@ class Node:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return pid
-
-
-def waits(pid):
-    """Whether a process waits in open() of the pipe."""
-    return Path(f"/proc/{pid}/wchan").read_text() in {"wait_for_partner", "fifo_open"}
 
 
 @pytest.fixture
@@ -85,7 +76,7 @@ def test_a_read_that_hangs_is_noted_when_it_begins_to_by_its_own_process(node):
     entry = node.note()["mlx5_0"]
     assert (entry.pid, entry.start_time) == (pid, stallnote.start_time(pid))
     assert isinstance(node.next(), ListingDone)
-    node.answer()
+    node.pipe.answer()
     assert node.next().reading.device == "mlx5_0"
     readers.turn()
     assert node.note() == {}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sysfs_trees import StillClock, frame, port_files, write
+from waiting_pipe import WaitingPipe, waits
 
 from ibmon.messages import Discover, Discovered, ListingDone, Read, ReadListing
 from ibmon.model import Tier
@@ -252,24 +253,6 @@ def test_a_fault_in_the_process_is_told_with_its_trace_and_the_process_goes_on(s
     assert "IndexError" in record.getMessage() or "KeyError" in record.getMessage()
 
 
-class Fifo:
-    """A tree on disk in which the state of mlx5_0 is a pipe: opening it to read waits until somebody opens it to write.
-
-    What comes back then is ESPIPE, as a pipe has no place to read at.
-    """
-
-    def __init__(self, root):
-        self.path = root / "class/infiniband/mlx5_0/ports/1/state"
-
-    def hang(self):
-        self.path.unlink()
-        os.mkfifo(self.path)
-
-    def answer(self):
-        # Not blocking: where nobody reads, the test is wrong and ends here.
-        os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
-
-
 class Bench:
     def __init__(self, root, template):
         self.events = queue.Queue()
@@ -288,7 +271,8 @@ class Bench:
 
 @pytest.fixture
 def fifo(root):
-    return Fifo(root)
+    """The state of mlx5_0."""
+    return WaitingPipe(root / "class/infiniband/mlx5_0/ports/1/state", root.parent)
 
 
 @pytest.fixture
@@ -299,14 +283,9 @@ def bench(root, fifo, template):
     one.pool.close()
 
 
-def asleep(pid):
-    """Whether a process waits in open() of the pipe, as it would in a driver."""
-    return Path(f"/proc/{pid}/wchan").read_text() in {"wait_for_partner", "fifo_open"}
-
-
 def hang(bench):
     bench.pool.submit([bench.state("mlx5_0"), bench.state("mlx5_1"), ReadListing()])
-    until(lambda: bench.pool._source.pid and asleep(bench.pool._source.pid))
+    until(lambda: bench.pool._source.pid and waits(bench.pool._source.pid))
     return bench.pool._source.pid
 
 
@@ -341,7 +320,7 @@ def test_a_device_that_hangs_is_neither_read_nor_discovered_by_the_next_process(
     assert [type(bench.next()) for _ in range(3)][1:] == [ListingDone, ListingDone]
     fifo.answer()
     assert bench.next().reading.device == "mlx5_0"  # of the first question; the second one waits for the pipe again
-    until(lambda: asleep(bench.pool._source.pid))
+    until(lambda: waits(bench.pool._source.pid))
     fifo.answer()
     assert bench.next().reading.generation == 1
     found = bench.next()
@@ -387,6 +366,6 @@ def test_a_process_whose_daemon_is_killed_ends_with_the_read_it_is_in_although_i
     fifo.hang()
     with subprocess.Popen([sys.executable, "-c", KILLED, str(root), str(threads)], stdout=subprocess.PIPE) as daemon:
         pid = int(daemon.stdout.readline())
-        until(lambda: asleep(pid))
+        until(lambda: waits(pid))
         daemon.kill()
     until(lambda: not alive(pid))
