@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench import controller, daemon, engine, firmware, fresh, hang, memory, pages, scrape
+from bench import controller, daemon, engine, firmware, fresh, hang, load, memory, pages, reaction, scrape
 from bench.figure import Figure
 from bench.settings import Settings
 
@@ -18,4 +18,6 @@ FIGURES: Mapping[str, Callable[[Settings], Figure]] = {
     "engine": engine.measure,
     "controller": controller.measure,
     "pages": pages.measure,
+    "load": load.measure,
+    "reaction": reaction.measure,
 }

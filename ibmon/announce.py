@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ibmon.messages import Alerts, Effect, Log, Send
+from ibmon.messages import Alerts, Effect, Log, Notice, Send
 from ibmon.model import Finding, Mode, NodeFitness, Now
 
 Key = tuple[str, str, int, str]
@@ -22,24 +22,41 @@ def log(level: Literal["info", "warning", "error"], event: str, **fields: Any) -
 
 
 class Announcer:
-    """Remembers what was told. A restart tells nothing again: it begins from the stored findings and fitness."""
+    """Remembers what was told. A restart tells nothing again: it begins from what was stored."""
 
-    def __init__(self, node: str, fitness: NodeFitness, findings: Iterable[Finding]) -> None:
+    def __init__(
+        self, node: str, fitness: NodeFitness, findings: Iterable[Finding], notices: Iterable[Notice] = ()
+    ) -> None:
         self.node = node
         self.fitness = fitness
         self._told: dict[Key, State] = {_key(f): _state(f) for f in findings}
-        self._firing: dict[Key, str] | None = None
+        self._noticed = {notice.name for notice in notices}
+        self._firing: tuple[dict[Key, str], tuple[Notice, ...]] | None = None
 
     def tell(
-        self, findings: tuple[Finding, ...], fitness: NodeFitness, why: str, mode: Mode, now: Now, *, settled: bool
+        self,
+        findings: tuple[Finding, ...],
+        fitness: NodeFitness,
+        why: str,
+        mode: Mode,
+        now: Now,
+        *,
+        settled: bool,
+        notices: tuple[Notice, ...] = (),
     ) -> list[Effect]:
         """The effects that say what is new. Until `settled` (everything was read once) unknown is not news."""
         out = self._findings(findings)
         if fitness is not NodeFitness.UNKNOWN or settled:
             out.extend(self._fitness(findings, fitness, why, now))
+        out.extend(self._notices(notices))
         if mode.rank < Mode.ALERT.rank:
-            out = [effect for effect in out if not isinstance(effect, Send)]
-        return [*out, *self._alerts(findings if mode.rank >= Mode.ALERT.rank else ())]
+            return [*(effect for effect in out if not isinstance(effect, Send)), *self._alerts((), ())]
+        return [*out, *self._alerts(findings, notices)]
+
+    def _notices(self, notices: tuple[Notice, ...]) -> list[Effect]:
+        before, self._noticed = self._noticed, {notice.name for notice in notices}
+        out: list[Effect] = [log("warning", n.name, text=n.text) for n in notices if n.name not in before]
+        return [*out, *(log("info", f"{name}-ended") for name in sorted(before - self._noticed))]
 
     def _findings(self, findings: tuple[Finding, ...]) -> list[Effect]:
         out: list[Effect] = []
@@ -85,13 +102,13 @@ class Announcer:
         line = log("info" if well else "warning", "fitness", fitness=fitness.value, was=before.value, why=why or None)
         return [line, Send("fitness", self.node, body)]
 
-    def _alerts(self, findings: tuple[Finding, ...]) -> list[Effect]:
+    def _alerts(self, findings: tuple[Finding, ...], notices: tuple[Notice, ...]) -> list[Effect]:
         firing = tuple(f for f in findings if f.alerts)
-        now = {_key(f): f.severity.value for f in firing}
+        now = ({_key(f): f.severity.value for f in firing}, notices)
         if now == self._firing:  # the first set is told even when it is empty: an earlier process may have left more
             return []
         self._firing = now
-        return [Alerts(firing)]
+        return [Alerts(firing, notices)]
 
 
 def _key(finding: Finding) -> Key:

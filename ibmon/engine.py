@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ibmon import maintenance, people
+from ibmon import maintenance, notices, people
 from ibmon.announce import Announcer, log
 from ibmon.config import ActionConfig, Config
 from ibmon.devices import Company, Devices
@@ -36,13 +36,16 @@ from ibmon.messages import (
     Hotplug,
     KernelLine,
     ListingDone,
+    Notice,
     Person,
     Poll,
     ReadDone,
     Reloaded,
     Save,
+    SchedulerSaw,
     StopFile,
     Tick,
+    Troubles,
 )
 from ibmon.model import (
     Device,
@@ -133,7 +136,9 @@ class Engine:
         self._explained: frozenset[str] = frozenset()
         self._memory: dict[str, PortMemory] = dict(memory.ports) if memory else {}
         self._resumed = memory.saved if memory and memory.boot_id == identity.boot_id else None
-        self.desk = DrainDesk(identity.node, identity.boot_id, memory.drain if memory else DrainMemory(), owned)
+        remembered = memory.drain if memory else DrainMemory(unseen=owned is None)
+        self.desk = DrainDesk(identity.node, identity.boot_id, remembered, owned, now)
+        self.troubles: tuple[Notice, ...] = ()
         self.fitness = NodeFitness.UNKNOWN
         self.why = ""
         self.findings: tuple[Finding, ...] = ()
@@ -152,10 +157,12 @@ class Engine:
             DeviceFree: self.intake.freed,
             KernelLine: self.intake.kernel_line,
             EffectDone: self._acted,
+            SchedulerSaw: self._saw,
             Person: self._asked,
             StopFile: self._stop,
             FleetWord: self._fleet,
             Reloaded: self._reload,
+            Troubles: self._troubled,
         }
         self._pending: list[Effect] = []
         self._heard = 0  # events after which everything is judged anew
@@ -165,7 +172,10 @@ class Engine:
         self._own_due = -math.inf  # when a verdict changes by itself
         self._take_inventory()
         told = memory.fitness if memory else NodeFitness.UNKNOWN
-        self.announcer = Announcer(identity.node, told, self.maintenance.mark(self.judge.findings()))
+        then = now if memory is None else Now(memory.saved, now.wall)
+        self.announcer = Announcer(
+            identity.node, told, self.maintenance.mark(self.judge.findings()), self._notices(then)
+        )
 
     # --------------------------------------------------------------------------------------- step
 
@@ -190,7 +200,7 @@ class Engine:
     # --------------------------------------------------------------------------------------- judging
 
     def _may_start(self, now: Now) -> bool:
-        return now.monotonic - self.identity.booted >= self.config.action.boot_grace
+        return now.monotonic >= self.identity.booted + self.config.action.boot_grace
 
     def _evaluate(self, port: PortId, now: Now, facts: PortFacts) -> None:
         desk = self.judge.ports[port]
@@ -270,6 +280,7 @@ class Engine:
             and now.monotonic < self._own_due
             and self.desk.intent is None
             and self.desk.owned is None
+            and now.monotonic < self.desk.next_due(self.config.action)
             and self.devices.all_fresh(now, self.judge.longest_gap)
         )
 
@@ -295,9 +306,6 @@ class Engine:
         self.findings = self.maintenance.mark(self.judge.findings())
         self.fitness = self.judge.fitness(self.findings, seen=self._settled(now))
         self.why = self._reason()
-        self._pending.extend(
-            self.announcer.tell(self.findings, self.fitness, self.why, self._mode(), now, settled=self._settled(now))
-        )
         offender = self.judge.node.episodes.get("repeat-offender")
         self.desk.sticky = offender is not None and offender.severity == "critical"
         requests = self.desk.decide(
@@ -308,7 +316,11 @@ class Engine:
             stopped=self.stopped or self.fleet.stop,
             enabled=self.enabled,
             maintenance=self.maintenance.on,
+            grace=not self._may_start(now),
         )
+        verdict = (self.findings, self.fitness, self.why, self._mode())
+        news = self.announcer.tell(*verdict, now, settled=self._settled(now), notices=self._notices(now))
+        self._pending.extend(news)
         if now.monotonic >= self._available_due:
             self._available_due = now.monotonic + AVAILABLE_SECONDS
             self._available = self.judge.available()
@@ -378,6 +390,17 @@ class Engine:
         level: Literal["info", "warning"] = "info" if event.outcome == "done" else "warning"
         detail = event.detail or None
         self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=detail)
+
+    def _saw(self, event: SchedulerSaw, now: Now) -> None:
+        if self.desk.saw(event, now):
+            self._log("warning", "observe", outcome="failed", detail=event.detail or None)
+
+    def _troubled(self, event: Troubles, now: Now) -> None:
+        self.troubles = notices.of_troubles(event.found, self.troubles, now)
+
+    def _notices(self, now: Now) -> tuple[Notice, ...]:
+        action = self.config.action
+        return (*notices.of_desk(self.desk, self._mode(), action.override_ttl, now), *self.troubles)
 
     def _asked(self, event: Person, now: Now) -> None:
         """A person's word: about findings, or about what belongs here."""
@@ -462,7 +485,7 @@ class Engine:
             devices_expected=len(expected),
             findings=self.findings,
             drain=drain_view(self.desk),
-            actions_enabled=self.enabled,
+            actions_enabled=self.enabled and self.desk.unnamed is None,
             why=self.why,
             maintenance=self.maintenance.windows,
             quarantined=tuple(sorted(self.sampler.quarantined - set(self.devices.present))),

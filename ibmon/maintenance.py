@@ -82,7 +82,7 @@ class Maintenance:
 
     def turn(self, now: Now) -> tuple[Ended, ...]:
         """What has ended since the last turn, each told once."""
-        up = tuple(w for w in self.windows if w.left(now, self._boot) <= 0)
+        up = tuple(w for w in self.windows if now.monotonic >= w.began.monotonic + w.seconds)
         self.windows = tuple(w for w in self.windows if w not in up)
         ended = (*self._stopped, *(Ended(w, None, now.monotonic) for w in up))
         self._stopped.clear()

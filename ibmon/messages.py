@@ -5,12 +5,25 @@ Pure values. A runtime turns the outside world into events and carries effects o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ibmon.config import Config
-from ibmon.model import BlockCode, Device, Finding, Intent, Listing, Mode, NodeView, Ownership, Reading, Tier
+from ibmon.model import (
+    BlockCode,
+    Device,
+    Finding,
+    Intent,
+    Listing,
+    Mode,
+    NodeView,
+    Ownership,
+    Reading,
+    Severity,
+    Tier,
+)
 
 # ---------------------------------------------------------------------------------------------- events
 
@@ -82,7 +95,8 @@ class EffectDone(msgspec.Struct, frozen=True):
 
     `outcome` is what is true now: `done` (ours, read back), `gone` (not drained any more), `blocked` (not done,
     `code` says why), `failed` (not known; it will be tried again). A blocked drain that is `open` may still be made by
-    whoever was asked, so its record stays until it is known not to stand.
+    whoever was asked, so its record stays until it is known not to stand. `unnamed` is whether the scheduler does not
+    know this host by exactly one name. `view` is the node as it was read last.
     """
 
     effect: Literal["drain", "release"]
@@ -92,6 +106,7 @@ class EffectDone(msgspec.Struct, frozen=True):
     detail: str = ""
     view: NodeView | None = None
     open: bool = False
+    unnamed: bool = False
 
 
 class FleetWord(msgspec.Struct, frozen=True):
@@ -99,6 +114,20 @@ class FleetWord(msgspec.Struct, frozen=True):
 
     stop: bool = False
     mode: Mode = Mode.DRAIN
+
+
+class SchedulerSaw(msgspec.Struct, frozen=True):
+    """What an Observe has read: this node at its scheduler, or (without a view) why it could not be read."""
+
+    view: NodeView | None
+    detail: str = ""
+    unnamed: bool = False
+
+
+class Troubles(msgspec.Struct, frozen=True):
+    """All that is wrong with the daemon's own surroundings now, by the name of its notice (`ibmon.notices.WORDS`)."""
+
+    found: Mapping[str, str]
 
 
 class StopFile(msgspec.Struct, frozen=True):
@@ -114,7 +143,9 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 HostEvent: TypeAlias = ListingDone | Discovered | ReadDone | KernelLine | Hotplug | DeviceFree
-Event: TypeAlias = HostEvent | Poll | Tick | EffectDone | FleetWord | Person | StopFile | Reloaded
+Event: TypeAlias = (
+    HostEvent | Poll | Tick | EffectDone | SchedulerSaw | FleetWord | Person | StopFile | Reloaded | Troubles
+)
 
 # --------------------------------------------------------------------------------------------- effects
 
@@ -175,6 +206,10 @@ class Release(msgspec.Struct, frozen=True):
         return self.owned.id if self.owned else ""
 
 
+class Observe(msgspec.Struct, frozen=True):
+    """Read this node at its scheduler, once, and write nothing."""
+
+
 class Send(msgspec.Struct, frozen=True):
     """Deliver a message to every webhook that subscribes to `topic`; a newer one of a subject replaces it."""
 
@@ -183,10 +218,23 @@ class Send(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """Something that people must know and that is no finding: about ibmon's acting, not about a port.
+
+    `since` is wall time; `text` is what is so, for the name's own sentence see `ibmon.notices.WORDS`.
+    """
+
+    name: str
+    severity: Severity
+    since: float
+    text: str
+
+
 class Alerts(msgspec.Struct, frozen=True):
     """The set of alerts that should be firing now, whole (desired state, not a change)."""
 
     firing: tuple[Finding, ...]
+    notices: tuple[Notice, ...] = ()
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -212,5 +260,5 @@ class Log(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Send | Alerts | Save | Log | Answer
+    ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Observe | Send | Alerts | Save | Log | Answer
 )

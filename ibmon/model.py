@@ -403,12 +403,16 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class Ownership(msgspec.Struct, frozen=True):
-    """The node's own record of a drain: `held` once it was read back at the scheduler, until then only asked."""
+    """The node's own record of a drain: `held` once it was read back at the scheduler, until then only asked.
+
+    `gone` is what is left of one that was held and that somebody took away while it was due, until the next is asked.
+    """
 
     id: str
     reason: str
     asked: float
     held: bool = False
+    gone: bool = False
 
 
 class PersonRelease(msgspec.Struct, frozen=True):

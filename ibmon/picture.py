@@ -29,6 +29,7 @@ def drain_view(desk: DrainDesk) -> DrainView:
         would=desk.would,
         overridden=desk.override is not None,
         asked=desk.asked,
+        orphaned=desk.orphans.orphan is not None,
         action_errors=dict(desk.errors),
     )
 

@@ -49,12 +49,14 @@ class Tree(Protocol):
 class SchedulerError(Exception):
     """A call to the scheduler failed or gave nothing that can be believed; the text says what and why.
 
-    It never means anything about the node (law 4). `forbidden` is set where the scheduler refused by permission.
+    It never means anything about the node (law 4). `forbidden` is set where the scheduler refused by permission,
+    `unnamed` where it does not know this host by exactly one name.
     """
 
-    def __init__(self, text: str, *, forbidden: bool = False) -> None:
+    def __init__(self, text: str, *, forbidden: bool = False, unnamed: bool = False) -> None:
         super().__init__(text)
         self.forbidden = forbidden
+        self.unnamed = unnamed
 
 
 class PoolView(Protocol):

@@ -24,6 +24,7 @@ FILE_NAME: Final = "ibmon.db"
 MAX_EVENTS: Final = 10_000
 MAX_MESSAGES: Final = 100  # per target
 _PRUNE_EVERY: Final = 100
+_ASKED, _HELD, _GONE = 0, 1, 2  # the column `held`
 
 # What was released here is never changed, only added to.
 UPGRADES: Final[tuple[str, ...]] = (
@@ -125,14 +126,14 @@ class Store:
         """The record of a drain that is ours or was asked for."""
         sql = "SELECT id, reason, asked, held FROM ownership"
         row = self._database.read(lambda db: db.execute(sql).fetchone())
-        return None if row is None else Ownership(row[0], row[1], row[2], bool(row[3]))
+        return None if row is None else Ownership(row[0], row[1], row[2], held=row[3] == _HELD, gone=row[3] == _GONE)
 
     def record(self, owned: Ownership | None) -> None:
         """Commit (or with None remove) the record of a drain."""
         if owned is None:
             self._database.write(lambda db: db.execute("DELETE FROM ownership"))
             return
-        row = (owned.id, owned.reason, owned.asked, owned.held)
+        row = (owned.id, owned.reason, owned.asked, _GONE if owned.gone else _HELD if owned.held else _ASKED)
         sql = "INSERT OR REPLACE INTO ownership (one, id, reason, asked, held) VALUES (1, ?, ?, ?, ?)"
         self._database.write(lambda db: db.execute(sql, row))
 

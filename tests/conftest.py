@@ -1,10 +1,15 @@
-"""For every test: signals as a terminal's programs have them, and asserts that show their values."""
+"""For every test: signals and time as they are on a busy machine, and asserts that show their values."""
 
 from __future__ import annotations
 
 import signal
 
 import pytest
+from hypothesis import settings
+
+# How long one example takes says nothing here: the machine has other work. `timeout` bounds each test.
+settings.register_profile("ibmon", deadline=None)
+settings.load_profile("ibmon")
 
 # Not named like tests, and full of them.
 pytest.register_assert_rewrite("kube_contract", "kube_controller_contract")

@@ -18,12 +18,13 @@ from ibmon import __version__
 from ibmon.alert import delivery
 from ibmon.alert.access import Access, AccessError
 from ibmon.alert.alertrecord import AlertRecord
-from ibmon.alert.alerts import PATH, Told, encode, from_finding
+from ibmon.alert.alerts import PATH, Told, encode, from_finding, from_notice
 from ibmon.alert.board import Batch, Board, Entry
 from ibmon.alert.delivery import DeliveryMetrics, Verdict
 from ibmon.alert.target import TargetThread
 from ibmon.alert.transport import DeliveryError, Limits, Transport
 from ibmon.config import AlertmanagerConfig
+from ibmon.messages import Notice
 from ibmon.model import Finding, PortId
 
 log = logging.getLogger(__name__)
@@ -75,9 +76,12 @@ class AlertmanagerSender:
         for target in self._targets:
             target.start()
 
-    def fire(self, findings: Iterable[Finding], rails: Mapping[PortId, int | None]) -> None:
-        """These are all findings that should alert now; what fired before and is not among them has ended."""
-        self._board.show([from_finding(finding, self._node, rails) for finding in findings])
+    def fire(
+        self, findings: Iterable[Finding], rails: Mapping[PortId, int | None], notices: Iterable[Notice] = ()
+    ) -> None:
+        """All findings and notices that should alert now; what fired before and is not among them has ended."""
+        told = [from_finding(finding, self._node, rails) for finding in findings]
+        self._board.show([*told, *(from_notice(notice, self._node) for notice in notices)])
         for target in self._targets:
             target.wake()
 

@@ -12,7 +12,9 @@ import msgspec
 
 from ibmon.alert.message import rfc3339
 from ibmon.health.rules import RULE_BY_ID
+from ibmon.messages import Notice
 from ibmon.model import Finding, PortId
+from ibmon.notices import WORDS
 
 PATH = "/api/v2/alerts"
 """Below the address of an Alertmanager, from 0.16 on (its api/v2/openapi.yaml)."""
@@ -24,7 +26,7 @@ Identity = tuple[tuple[str, str], ...]
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """What Alertmanager is told of one finding. `starts` is wall time."""
+    """What Alertmanager is told of one finding or notice. `starts` is wall time."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -79,6 +81,13 @@ def from_finding(finding: Finding, node: str, rails: Mapping[PortId, int | None]
     return Alert(_filled(labels), _filled(annotations), finding.onset)
 
 
+def from_notice(notice: Notice, node: str) -> Alert:
+    """The alert of a notice: about ibmon's acting on this node, so without rule, device and port."""
+    labels = {"alertname": alert_name(notice.name), "node": node, "severity": notice.severity.value}
+    annotations = {"summary": f"{node}: {notice.name} {notice.text}", "description": WORDS.get(notice.name, "")}
+    return Alert(labels, _filled(annotations), notice.since)
+
+
 def trial_alert(node: str, now: float) -> Alert:
     """An alert by which people see that alerts arrive; it is about nothing."""
     labels = {"alertname": "IbmonTest", "rule": "test", "node": node, "severity": "info"}
@@ -92,7 +101,7 @@ def encode(told: Iterable[Told], *, source: str = "", runbook_url: str | None = 
 
 def _wire(alert: Alert, ends: float, source: str, runbook_url: str | None) -> dict[str, Any]:
     annotations = alert.annotations
-    if runbook_url and alert.labels["rule"] in RULE_BY_ID:
+    if runbook_url and alert.labels.get("rule") in RULE_BY_ID:
         annotations = {**annotations, "runbook_url": f"{runbook_url.rstrip('/')}/{alert.labels['rule']}.md"}
     # A clock that was set back since must not make an alert that ends before it starts.
     starts = min(alert.starts, ends - _SHORTEST)

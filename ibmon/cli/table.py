@@ -118,7 +118,7 @@ def _head(document: Mapping[str, Any], *, from_daemon: bool) -> Text:
     if not document["config"]["valid"]:
         head.append("  the configuration file is invalid, an older one holds", STYLES["critical"])
     if from_daemon and not document["actions_enabled"]:
-        head.append("  another daemon acts for this node", STYLES["warning"])
+        head.append("  another daemon acts for this node, or the scheduler does not let this one", STYLES["warning"])
     return head
 
 

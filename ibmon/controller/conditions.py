@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ibmon.backoff import Backoff
 from ibmon.drain import reconcile
-from ibmon.drain.intent import spread
+from ibmon.drain.pace import spread
 from ibmon.model import NodeFitness
 from ibmon.ports import Clock, SchedulerError, Teller
 from ibmon.runtime import logs

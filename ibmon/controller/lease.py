@@ -20,8 +20,8 @@ import msgspec
 
 from ibmon.controller.election import DEFAULT, Candidate, Seen, Timing
 from ibmon.controller.kubeobject import KubeObject
-from ibmon.drain.intent import spread
 from ibmon.drain.kube_client import KubeClient, KubeError
+from ibmon.drain.pace import spread
 from ibmon.ports import SchedulerError
 from ibmon.runtime import logs
 

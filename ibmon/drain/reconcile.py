@@ -14,7 +14,7 @@ import msgspec
 
 from ibmon.config import LimitsConfig
 from ibmon.drain import policy
-from ibmon.messages import EffectDone
+from ibmon.messages import Drain, EffectDone, Observe, Release, SchedulerSaw
 from ibmon.model import BlockCode, Intent, Mode, NodeFitness, NodeView, Now, Ownership
 from ibmon.ports import Records, Scheduler, SchedulerError, StoreError, Teller
 
@@ -51,27 +51,52 @@ def stop_file_present(path: str) -> bool:
     return True
 
 
+def carry_out(
+    request: Drain | Release | Observe, scheduler: Scheduler, store: Records, gates: Gates, now: Now
+) -> EffectDone | SchedulerSaw:
+    """Do what the engine asked for, and nothing else."""
+    if isinstance(request, Observe):
+        return observe(scheduler)
+    if isinstance(request, Drain):
+        return drain(request.intent, scheduler, store, gates, now)
+    if request.owned is None:
+        return reclaim(scheduler, store, gates, now)
+    return release(request.owned, scheduler, store, gates, now, by_person=bool(request.by))
+
+
+def observe(scheduler: Scheduler) -> SchedulerSaw:
+    """Read this node once; it writes nothing."""
+    try:
+        return SchedulerSaw(scheduler.read_node())
+    except SchedulerError as error:
+        return SchedulerSaw(None, str(error), unnamed=error.unnamed)
+
+
 def drain(intent: Intent, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> EffectDone:
     """Drain this node as `intent` says, unless something forbids it or the drain stands already.
 
     Done means: read back at the scheduler, and still within the limits when counted again. The outcome carries the
     id of the drain that stands, which may be that of an older one of ours: a standing reason is never rewritten.
     `gone` means that this very drain was held and somebody has taken it away: that person is respected, so it is not
-    made again, and the caller decides until when.
+    made again, and the caller decides until when. The record says so until a drain with another id is asked for, so
+    that the caller may be killed before it has saved what follows from it.
     The record is saved before the write. If it cannot be saved the drain goes on all the same (the intent remembers
     it), and every later call tries to save it; until that worked `release` refuses.
     """
     return _Drain(intent, scheduler, store, gates, now).run()
 
 
-def release(owned: Ownership, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> EffectDone:
+def release(
+    owned: Ownership, scheduler: Scheduler, store: Records, gates: Gates, now: Now, *, by_person: bool = False
+) -> EffectDone:
     """Give this node back if its drain is ours exactly as the stored record says and Slurm's state allows it.
 
     `gone` means that our drain does not stand any more, whoever took it away; the record is removed then. A drain
     with another reason, or one without a saved record, is left as it is. A drain that was asked for and never seen
-    is `failed` for `LATE` seconds: it may still arrive, and would be nobody's without its record.
+    is `failed` for `LATE` seconds: it may still arrive, and would be nobody's without its record. A person's word
+    stands for a record that could not be saved.
     """
-    return _Release(owned, scheduler, store, gates, now).run()
+    return _Release(owned, scheduler, store, gates, now, by_person=by_person).run()
 
 
 def publish(teller: Teller, fitness: NodeFitness, why: str, gates: Gates) -> bool:
@@ -104,14 +129,16 @@ class _Call:
         self._gates = gates
         self._id = effect_id
         self._view: NodeView | None = None
+        self._unnamed = False
         self._notes: list[str] = []
 
     def _end(self, outcome: _Outcome, code: BlockCode | None = None, detail: str = "") -> EffectDone:
         text = "; ".join([*([detail] if detail else []), *self._notes])
-        return EffectDone(self.effect, self._id, outcome, code=code, detail=text, view=self._view)
+        return EffectDone(self.effect, self._id, outcome, code, text, self._view, unnamed=self._unnamed)
 
     def _unreachable(self, error: SchedulerError) -> EffectDone:
         """Not known: says nothing about the node, and will be tried again."""
+        self._unnamed = error.unnamed
         code = BlockCode.FORBIDDEN if error.forbidden else BlockCode.SCHEDULER_UNREACHABLE
         return self._end("failed", code, str(error))
 
@@ -159,8 +186,9 @@ class _Drain(_Call):
             return self._unreachable(error)
         if standing := self._ours(record, view):
             return self._settle(standing, saved=record == standing)
-        if record is not None and record.held and record.id == self._intent.id and not view.drained:
-            self._save(None)
+        known = record is not None and (record.held or record.gone)
+        if known and record is not None and record.id == self._intent.id and not view.drained:
+            self._save(msgspec.structs.replace(record, held=False, gone=True))
             return self._end("gone", detail="somebody gave the node back")
         if code := policy.node_gate(view, record, self._intent):
             return self._end("blocked", code, _obstacle(code, view))
@@ -232,7 +260,7 @@ class _Drain(_Call):
             return self._end("done", detail=f"the limit could not be counted again: {error}")
         if over:
             return self._undo(standing, saved=saved)
-        self._save(msgspec.structs.replace(standing, held=True))
+        self._save(msgspec.structs.replace(standing, held=True, gone=False))
         return self._end("done")
 
     def _undo(self, standing: Ownership, *, saved: bool) -> EffectDone:
@@ -249,10 +277,20 @@ class _Drain(_Call):
 class _Release(_Call):
     effect = "release"
 
-    def __init__(self, owned: Ownership, scheduler: Scheduler, store: Records, gates: Gates, now: Now) -> None:
+    def __init__(
+        self,
+        owned: Ownership,
+        scheduler: Scheduler,
+        store: Records,
+        gates: Gates,
+        now: Now,
+        *,
+        by_person: bool = False,
+    ) -> None:
         super().__init__(scheduler, store, gates, owned.id)
         self._owned = owned
         self._now = now
+        self._by_person = by_person
 
     def run(self) -> EffectDone:
         if code := self._gates.closed():
@@ -260,23 +298,29 @@ class _Release(_Call):
         try:
             record = self._store.ownership()
         except StoreError as error:
-            return self._end("failed", detail=f"nothing is given back without its record: {error}")
+            if not self._by_person:
+                return self._end("failed", detail=f"nothing is given back without its record: {error}")
+            record = None
         try:
             view = self._read()
         except SchedulerError as error:
             return self._unreachable(error)
         if not policy.owns(self._owned, view):
             return self._not_ours(view, record)
-        if record is None or (record.id, record.reason) != (self._owned.id, self._owned.reason):
+        recorded = record is not None and (record.id, record.reason) == (self._owned.id, self._owned.reason)
+        if not recorded and not self._by_person:
             detail = "the store has no record of this drain, so it waits for a person: ibmon release"
             return self._end("blocked", BlockCode.FOREIGN_DRAIN, detail)
         if obstacle := policy.undrain_obstacle(view.flags):
             return self._end("blocked", BlockCode.SCHEDULER_STATE, obstacle)
         if code := self._gates.closed():
             return self._end("blocked", code)
-        return self._write()
+        return self._write(record)
 
-    def _write(self) -> EffectDone:
+    def _write(self, record: Ownership | None = None) -> EffectDone:
+        if record is not None and not self._by_person:
+            # From here on the drain may go by our own doing, perhaps late: that is no person's resume, so not `held`.
+            self._save(msgspec.structs.replace(record, held=False))
         error = self._try(self._scheduler.undrain)
         try:
             view = self._read()

@@ -26,6 +26,9 @@ _FORBIDDEN: Final = re.compile(
 class NodeNameError(SchedulerError):
     """Slurm does not know this host by exactly one node name, so nothing can be asked or done for it."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text, unnamed=True)
+
 
 class SlurmPool(msgspec.Struct):
     """A partition with all its nodes."""

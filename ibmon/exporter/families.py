@@ -182,7 +182,9 @@ MAINTENANCE = Family(
     "ibmon_maintenance", _GAUGE, "1 while somebody works on this node or on some of its ports by 'ibmon maintenance'."
 )
 ACTIONS_ENABLED = Family(
-    "ibmon_actions_enabled", _GAUGE, "0 if this daemon only exports, because another one on the node acts, else 1."
+    "ibmon_actions_enabled",
+    _GAUGE,
+    "0 if this daemon only exports: another one acts, or the scheduler does not let it; else 1.",
 )
 ACTION_ERRORS = Family("ibmon_action_errors_total", _COUNTER, "Calls to the scheduler that failed.", ("code",))
 

@@ -102,7 +102,9 @@ def _sections(snapshot: Snapshot) -> Iterable[str]:
 
 
 def _actions(snapshot: Snapshot) -> str:
-    return "" if snapshot.actions_enabled else " Another daemon on this node acts; this one only exports."
+    return (
+        "" if snapshot.actions_enabled else " Another daemon on this node acts, or the scheduler does not let this one."
+    )
 
 
 def _drain(drain: DrainView) -> str:

@@ -6,9 +6,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from typing import Literal
 
 from ibmon.drain import reconcile
-from ibmon.messages import Drain, EffectDone, Release
+from ibmon.messages import Drain, EffectDone, Observe, Release, SchedulerSaw
 from ibmon.model import BlockCode
 from ibmon.ports import Clock, Scheduler, Store
 
@@ -16,11 +17,11 @@ log = logging.getLogger(__name__)
 
 
 class Actor:
-    """Carries out Drain and Release through `reconcile`; `post` takes the EffectDone."""
+    """Carries out requests through `reconcile`; `post` takes what came of them."""
 
     def __init__(
         self,
-        post: Callable[[EffectDone], None],
+        post: Callable[[EffectDone | SchedulerSaw], None],
         scheduler: Scheduler,
         store: Store,
         gates: Callable[[], reconcile.Gates],
@@ -31,11 +32,11 @@ class Actor:
         self._store = store
         self._gates = gates
         self._clock = clock
-        self._requests: queue.SimpleQueue[Drain | Release | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Drain | Release | Observe | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="ibmon-scheduler", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Drain | Release) -> None:
+    def submit(self, request: Drain | Release | Observe) -> None:
         """Queue a request."""
         self._requests.put(request)
 
@@ -48,24 +49,21 @@ class Actor:
         while (request := self._requests.get()) is not None:
             self._post(self._carry_out(request))
 
-    def _carry_out(self, request: Drain | Release) -> EffectDone:
+    def _carry_out(self, request: Drain | Release | Observe) -> EffectDone | SchedulerSaw:
         """The outcome, whatever happens: without one the engine would wait for ever."""
         try:
-            if isinstance(request, Drain):
-                return reconcile.drain(request.intent, self._scheduler, self._store, self._gates(), self._clock.now())
-            if request.owned is None:
-                return reconcile.reclaim(self._scheduler, self._store, self._gates(), self._clock.now())
-            return reconcile.release(request.owned, self._scheduler, self._store, self._gates(), self._clock.now())
+            return reconcile.carry_out(request, self._scheduler, self._store, self._gates(), self._clock.now())
         except Exception as error:
             log.exception("the request to the scheduler failed: %r", request)
-            if isinstance(request, Drain):
-                effect, mark = "drain", request.intent.id
-            else:
-                effect, mark = "release", request.id
-            return EffectDone(
-                "drain" if effect == "drain" else "release",
-                mark,
-                "failed",
-                code=BlockCode.SCHEDULER_UNREACHABLE,
-                detail=f"{type(error).__name__}: {error}",
-            )
+            return not_done(request, "failed", f"{type(error).__name__}: {error}")
+
+
+def not_done(
+    request: Drain | Release | Observe, outcome: Literal["failed", "blocked"], detail: str
+) -> EffectDone | SchedulerSaw:
+    """What the engine hears of a request that nobody could carry out."""
+    if isinstance(request, Observe):
+        return SchedulerSaw(None, detail)
+    if isinstance(request, Drain):
+        return EffectDone("drain", request.intent.id, outcome, BlockCode.SCHEDULER_UNREACHABLE, detail)
+    return EffectDone("release", request.id, outcome, BlockCode.SCHEDULER_UNREACHABLE, detail)

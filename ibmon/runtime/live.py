@@ -39,10 +39,10 @@ from ibmon.messages import (
     Discover,
     Drain,
     Effect,
-    EffectDone,
     Event,
     Forget,
     Log,
+    Observe,
     Poll,
     Read,
     ReadListing,
@@ -50,11 +50,12 @@ from ibmon.messages import (
     Reloaded,
     StopFile,
     Tick,
+    Troubles,
 )
-from ibmon.model import BlockCode, Mode
+from ibmon.model import Mode
 from ibmon.ports import Scheduler, StoreError, Tree
 from ibmon.runtime import host, logs, schedulers
-from ibmon.runtime.actor import Actor
+from ibmon.runtime.actor import Actor, not_done
 from ibmon.runtime.condition import ConditionKeeper
 from ibmon.runtime.control import ControlServer
 from ibmon.runtime.housekeeping import Chore, Housekeeping
@@ -136,6 +137,7 @@ class Daemon:
         self._turned: float | None = None
         self._owed: float | None = None  # since when a verdict waits for reads that are out
         self._stop_file = False
+        self._troubles: dict[str, str] = {}
         self._runtime_directory = Path(self.config.state.runtime_directory)
         self._notifier = Notifier()
         self._given_scheduler = scheduler
@@ -301,6 +303,7 @@ class Daemon:
         if not waiting or began - self._owed >= PATIENCE:
             self._owed = None
             self._look_for_stop_file()
+            self._look_for_troubles()
             self._step(Tick())
             self._kernel_log.committed()
             self._publish()
@@ -321,7 +324,7 @@ class Daemon:
         for effect in effects:
             if isinstance(effect, ReadListing | Discover | Read | Abandon | Forget):
                 reads.append(effect)
-            elif isinstance(effect, Drain | Release):
+            elif isinstance(effect, Drain | Release | Observe):
                 self._request(effect)
             elif isinstance(effect, Alerts):
                 self._persistence.fire(effect, {port: d.expected.rail for port, d in self.engine.judge.ports.items()})
@@ -332,21 +335,14 @@ class Daemon:
         if reads:
             self._readers.carry_out(reads)
 
-    def _request(self, request: Drain | Release) -> None:
-        if self._actor is not None:
+    def _request(self, request: Drain | Release | Observe) -> None:
+        if isinstance(self._actor, Actor):  # noqa: SIM114 - a reporter takes no Observe, and none is made for it
             self._actor.submit(request)
-            return
-        kind = "drain" if isinstance(request, Drain) else "release"
-        mark = request.intent.id if isinstance(request, Drain) else request.id
-        self._queue.put(
-            EffectDone(
-                "drain" if kind == "drain" else "release",
-                mark,
-                "blocked",
-                code=BlockCode.SCHEDULER_UNREACHABLE,
-                detail="action.scheduler is none: there is nothing to drain through",
-            )
-        )
+        elif self._actor is not None and not isinstance(request, Observe):
+            self._actor.submit(request)
+        else:
+            nothing = "action.scheduler is none: there is nothing to drain through"
+            self._queue.put(not_done(request, "blocked", nothing))
 
     def _publish(self) -> None:
         now = self._clock.now()
@@ -375,6 +371,12 @@ class Daemon:
         if present is not self._stop_file:
             self._stop_file = present
             self._step(StopFile(present))
+
+    def _look_for_troubles(self) -> None:
+        found = self._persistence.troubles()
+        if found != self._troubles:
+            self._troubles = found
+            self._step(Troubles(found))
 
     def _signal(self, what: str) -> None:
         if what == "stop":

@@ -57,7 +57,7 @@ class Persistence:
                 log.warning("another ibmon runs on %s: this one exports, and acts for nothing", directory)
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
-        self._unsaved = False
+        self._unsaved = ""
         if self.acts and config.webhook:
             from ibmon.alert.webhook import WebhookSender  # brings urllib3
 
@@ -112,12 +112,23 @@ class Persistence:
             for message in (e for e in kept if isinstance(e, Send)):
                 self._keep(message, now)  # the outbox keeps it in memory, so a bad disk silences nobody
             if not self._unsaved:
-                self._unsaved = True
+                self._unsaved = str(error)
                 log.error("%s: going on from memory, and giving nothing back that is not saved", error)
             return
         if self._unsaved:
-            self._unsaved = False
+            self._unsaved = ""
             log.info(logs.line("saving-again", {"file": self.store.path}))
+
+    def troubles(self) -> dict[str, str]:
+        """What is wrong with the state now, by the name of its notice. A state that was lost is one until a restart."""
+        if not self.acts:
+            return {}
+        found = {
+            "state-lost": self.store.set_aside,
+            "state-on-network": self.store.network,
+            "state-unsaved": self._unsaved,
+        }
+        return {name: text for name, text in found.items() if text}
 
     def _keep(self, effect: Save | Log | Send, now: Now) -> None:
         if isinstance(effect, Save):
@@ -130,7 +141,7 @@ class Persistence:
     def fire(self, alerts: Alerts, rails: Mapping[PortId, int | None]) -> None:
         """Have these alerts told, and no others; the rails are a label of them."""
         if self._alertmanagers is not None:
-            self._alertmanagers.fire(alerts.firing, rails)
+            self._alertmanagers.fire(alerts.firing, rails, alerts.notices)
 
     def chore(self, chore: Chore) -> None:
         """Prune or compact the store."""

@@ -29,11 +29,11 @@ from ibmon.messages import (
     Discovered,
     Drain,
     Effect,
-    EffectDone,
     Event,
     Hotplug,
     KernelLine,
     ListingDone,
+    Observe,
     Poll,
     Read,
     ReadDone,
@@ -148,13 +148,9 @@ class World:
                     self.store.save(effect.state)
                 case Alerts():
                     self.firing = effect.firing
-                case Drain():
+                case Drain() | Release() | Observe():
                     acted = True
-                    done = reconcile.drain(effect.intent, self.scheduler, self.store, self._gates, self.now())
-                    queue.extend(self.engine.step(done, self.now()))
-                case Release():
-                    acted = True
-                    done = self._release(effect)
+                    done = reconcile.carry_out(effect, self.scheduler, self.store, self._gates, self.now())
                     queue.extend(self.engine.step(done, self.now()))
                 case ReadListing() | Discover() | Read():
                     acted = True
@@ -162,11 +158,6 @@ class World:
                 case _:
                     pass  # what is logged, sent or closed has no place in a replay
         return acted
-
-    def _release(self, effect: Release) -> EffectDone:
-        if effect.owned is None:
-            return reconcile.reclaim(self.scheduler, self.store, self._gates, self.now())
-        return reconcile.release(effect.owned, self.scheduler, self.store, self._gates, self.now())
 
     def _read(self, effect: ReadListing | Discover | Read) -> list[Effect]:
         name = "" if isinstance(effect, ReadListing) else effect.device

@@ -20,7 +20,7 @@ from ibmon.alert.delivery import DeliveryMetrics
 from ibmon.backoff import Backoff
 from ibmon.drain.controller import NotLeaderError, ReplayedError
 from ibmon.drain.correspondence import Correspondence, Letter
-from ibmon.drain.intent import spread
+from ibmon.drain.pace import spread
 from ibmon.messages import Drain, EffectDone, FleetWord, Release
 from ibmon.model import Now
 from ibmon.ports import Clock, SchedulerError

@@ -180,12 +180,13 @@ def test_a_daemon_killed_around_the_drain_still_owns_it_and_gives_it_back(
         wait_given_back(slurm, slurm_node)
 
 
-def test_a_hung_controller_delays_the_drain_and_leaves_the_metrics_alone(
-    slurm: SlurmCluster, slurm_node: str, tree: NodeTree, tmp_path: Path
+@pytest.mark.parametrize("trouble", ["controller_hung", "controller_down"])
+def test_a_controller_that_is_away_delays_the_drain_and_leaves_the_metrics_alone(
+    slurm: SlurmCluster, slurm_node: str, tree: NodeTree, tmp_path: Path, trouble: str
 ) -> None:
     changes = len(slurm.updates(slurm_node))
     with daemon_of(slurm, slurm_node, tree, tmp_path) as daemon:
-        with slurm.controller_hung():
+        with getattr(slurm, trouble)():
             tree.link_down("mlx5_3")
             daemon.wait_metric("ibmon_drain_blocked", 1, code="scheduler_unreachable")
             assert daemon.metric("ibmon_port_state", device="mlx5_3") == 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from services.daemon import COMMAND
+from services.hooks import REASON as OURS
+from services.hooks import Hooked
 from services.processes import wait_for
 from services.slurm import SlurmCluster
 
@@ -18,69 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(120)
 
-HOOKS = Path(__file__).parents[2] / "deploy/slurm"
-OURS = "ibmon: port-down mlx5_3/1 DOWN/Polling 62s>60s [id 7f3a9c]"
-BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 DRAINED, BAD, WEDGED = "node1", "node2", "node3"
-
-
-class Hooked:
-    """A cluster of three nodes whose Prolog, HealthCheckProgram and Epilog are ours.
-
-    All nodes are one host, so a wrapper tells ibmon by SLURMD_NODENAME which node's verdict to read, and writes down in
-    which environment it was called.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        directory.chmod(0o755)
-        wrapper = directory / "ibmon"
-        wrapper.write_text(
-            f"#!/bin/sh\n/usr/bin/env > {directory}/$PPID.env\n"
-            f'/usr/bin/test -e "{directory}/$SLURMD_NODENAME.hangs" && /usr/bin/sleep 60\n'
-            f'exec {COMMAND} --config "{directory}/$SLURMD_NODENAME.toml" "$@"\n'
-        )
-        wrapper.chmod(0o755)
-        for name in ("prolog", "healthcheck", "epilog"):
-            text = (HOOKS / f"{name}.sh").read_text()
-            assert text.count("IBMON=/usr/bin/ibmon\n") == 1
-            text = text.replace("IBMON=/usr/bin/ibmon\n", f"IBMON={wrapper}\n")
-            # Where the hook itself was called, and in which environment.
-            text = text.replace("#!/bin/sh\n", f"#!/bin/sh\n/usr/bin/env >> {directory}/{name}.$SLURMD_NODENAME\n", 1)
-            (directory / f"{name}.sh").write_text(text)
-            (directory / f"{name}.sh").chmod(0o755)
-        self.settings = (
-            f"Prolog={directory}/prolog.sh\nEpilog={directory}/epilog.sh\n"
-            f"HealthCheckProgram={directory}/healthcheck.sh\nHealthCheckInterval=3\n"
-            "SchedulerParameters=nohold_on_prolog_fail\n"
-        )
-        for node in (DRAINED, BAD, WEDGED):
-            (directory / f"{node}.run").mkdir()
-            (directory / f"{node}.toml").write_text(f'[state]\nruntime_directory = "{directory}/{node}.run"\n')
-            self.verdict(node, held=False)
-
-    def verdict(self, node: str, *, held: bool) -> None:
-        """What the daemon of a node last said: unfit, and drained by ibmon or not."""
-        owned = {"id": "7f3a9c", "reason": OURS, "asked": 1.0, "held": True} if held else None
-        document = {
-            "v": 1, "node": node, "boot_id": BOOT, "monotonic": time.monotonic(), "fitness": "unfit", "why": "bad",
-            "mode": "drain", "drain": {"owned": owned, "overridden": False}, "findings": [], "ports": [],
-        }  # fmt: skip
-        beside = self.directory / f"{node}.run/.new"
-        beside.write_text(json.dumps(document))
-        beside.replace(self.directory / f"{node}.run/verdict.json")
-
-    def calls(self, hook: str, node: str) -> list[dict[str, str]]:
-        """The environments in which a hook was called on a node."""
-        file = self.directory / f"{hook}.{node}"
-        text = file.read_text() if file.exists() else ""
-        return [dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))] if text else []
 
 
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hooked, SlurmCluster]]:
     # Root's jobs may enter pytest's directories; Slurm's own user is root here.
-    hooks = Hooked(tmp_path_factory.mktemp("hooks"))
+    hooks = Hooked(tmp_path_factory.mktemp("hooks"), (DRAINED, BAD, WEDGED))
     with SlurmCluster(nodes=3, settings=hooks.settings) as cluster:
         yield hooks, cluster
 

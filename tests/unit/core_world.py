@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ibmon.configfile import loads
-from ibmon.messages import Answer, Log, Person, Send
+from ibmon.messages import Alerts, Answer, Log, Notice, Observe, Person, Send
 from ibmon.recording import Frame, Header
 from ibmon.runtime.replay import World, play
 
@@ -72,6 +72,8 @@ class Site(World):
         self.answers: list[Answer] = []
         self.logs: list[tuple[float, str, dict]] = []
         self.sent: list[tuple[float, Send]] = []
+        self.looks: list[float] = []
+        self.notices: tuple[Notice, ...] = ()
         super().__init__(Header(**header), loads(config).config)
 
     def apply(self, frame):
@@ -79,7 +81,13 @@ class Site(World):
         if frame.t in self.people:
             self._carry_out(self.engine.step(self.people[frame.t], self.now()))
 
-    def _carry_out(self, effects):
+    def _start(self):
+        engine = super()._start()
+        step = engine.step
+        engine.step = lambda event, now: self._noted(step(event, now))
+        return engine
+
+    def _noted(self, effects):
         for effect in effects:
             if isinstance(effect, Answer):
                 self.answers.append(effect)
@@ -87,7 +95,11 @@ class Site(World):
                 self.logs.append((self.time, effect.event, effect.fields))
             elif isinstance(effect, Send):
                 self.sent.append((self.time, effect))
-        return super()._carry_out(effects)
+            elif isinstance(effect, Observe):
+                self.looks.append(self.time)
+            elif isinstance(effect, Alerts):
+                self.notices = effect.notices
+        return effects
 
     def told(self, event):
         return [(t, fields) for t, name, fields in self.logs if name == event]

@@ -131,7 +131,7 @@ class DeskNode:
         gates = Gates(mode=lambda: self.mode, stop=lambda: self.stopped, limits=LIMITS)
         self.told = Correspondence(self.disk, lambda: gates, version="1", boot_id=BOOT)
         broken, self.disk.broken = self.disk.broken, False
-        self.desk = DrainDesk(self.fleet.node, BOOT, self._saved, self.disk.ownership())
+        self.desk = DrainDesk(self.fleet.node, BOOT, self._saved, self.disk.ownership(), self.now)
         self.disk.broken = broken
         self.word = FleetWord()
         self.tick()

@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ibmon.alert.alerts import Told, encode, from_finding
+from ibmon.alert.alerts import Told, alert_name, encode, from_finding
 from ibmon.config import AlertmanagerConfig
 from ibmon.configfile import ConfigError, loads
 from ibmon.configtext import to_toml
 from ibmon.model import Finding, PortId, Severity
+from ibmon.notices import WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs/alerts.md").read_text()
 ACTS = '[action]\nmode = "alert"\n'
@@ -113,5 +114,10 @@ def test_the_page_tells_every_label_and_annotation():
     found = Finding("rate-low", "mlx5_3", 1, "x", Severity.CRITICAL, 0.0, 200.0, 400.0, "200<400")
     alert = from_finding(found, "n", {PortId("mlx5_3", 1): 3})
     (told,) = msgspec.json.decode(encode([Told(alert, 1.0)], runbook_url="https://w"))
-    rows = re.findall(r"^\| (`.+?`) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| (`.+?`) \|", PAGE.partition("\n## Alerts about ibmon itself\n")[0], re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*told["labels"], *told["annotations"]}
+
+
+def test_the_page_tells_every_alert_about_ibmon_itself():
+    part = PAGE.partition("\n## Alerts about ibmon itself\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)[1:] == [alert_name(name) for name in WORDS]

@@ -14,7 +14,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench import controller, engine, firmware, fresh, memory, page, tree
+from bench import controller, engine, firmware, fresh, load, memory, page, tree
 from bench.figure import TIMES, Figure, Table, Target, fill, median, percentile, quantity, targets_table
 from bench.hangfile import HangingFile, Unavailable
 from bench.registry import FIGURES
@@ -129,7 +129,7 @@ def test_a_counting_tree_counts_reads_that_fail_too():
     assert counting.reads == [(0.0, "nothing/here")]
 
 
-@pytest.mark.parametrize("measure", [engine.measure, firmware.measure])
+@pytest.mark.parametrize("measure", [engine.measure, firmware.measure, load.measure])
 def test_a_figure_that_needs_no_other_program_runs(measure, tmp_path):
     figure = measure(tiny(tmp_path))
     assert figure.markdown().startswith(f"## {figure.title}\n")

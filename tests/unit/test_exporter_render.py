@@ -77,7 +77,8 @@ def test_the_text_of_a_node_without_rdma_is_exactly_this():
         "# HELP ibmon_drain_blocked Why a drain that is due is not made: 1 for what holds.\n"
         "# TYPE ibmon_drain_blocked gauge\n"
         + "".join(f'ibmon_drain_blocked{{code="{code.value}"}} 0\n' for code in BlockCode)
-        + "# HELP ibmon_actions_enabled 0 if this daemon only exports, because another one on the node acts, else 1.\n"
+        + "# HELP ibmon_actions_enabled 0 if this daemon only exports: another one acts, or the scheduler does not let "
+        "it; else 1.\n"
         "# TYPE ibmon_actions_enabled gauge\n"
         "ibmon_actions_enabled 1\n"
     )

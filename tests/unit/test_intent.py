@@ -8,16 +8,8 @@ import math
 import pytest
 
 from ibmon.config import ActionConfig
-from ibmon.drain.intent import (
-    LOST_STATE_QUIET,
-    RECHECK_SECONDS,
-    RETRY_BLOCKED,
-    RETRY_CAP,
-    RETRY_FIRST,
-    DrainDesk,
-    DrainMemory,
-    spread,
-)
+from ibmon.drain.intent import LOST_STATE_QUIET, OVERRIDE_ALERT, DrainDesk, DrainMemory
+from ibmon.drain.pace import RECHECK_SECONDS, RETRY_BLOCKED, RETRY_CAP, RETRY_FIRST, spread
 from ibmon.drain.policy import parse_reason
 from ibmon.messages import Drain, EffectDone, Release
 from ibmon.model import BlockCode, Finding, Mode, NodeFitness, Now, Ownership, Severity
@@ -39,7 +31,7 @@ class Desk:
     """A desk with a clock, at a scheduler that answers as the test says."""
 
     def __init__(self, memory=None, owned=None, *, action=DRAIN, boot="boot-1"):
-        self.desk = DrainDesk("node0001", boot, memory or DrainMemory(), owned)
+        self.desk = DrainDesk("node0001", boot, memory or DrainMemory(), owned, Now(0.0, 1e9))
         self.action = action
         self.t = 0.0
 
@@ -295,10 +287,10 @@ def test_the_next_fault_after_a_release_has_another_id():
 # ------------------------------------------------------------------------------------------------------------ override
 
 
-def resumed(*, action=DRAIN):
-    """A desk whose drain an operator took away at 100 s."""
+def resumed(*, action=DRAIN, at=1000.0):
+    """A desk whose drain an operator took away."""
     desk = Desk(action=action).drained()
-    desk.t = 1000.0
+    desk.t = at
     assert len(desk.decide()) == 1
     desk.answer("gone")
     return desk
@@ -311,11 +303,25 @@ def test_an_operator_who_resumes_the_node_is_respected_for_a_day():
     assert asked[0] == 1000 + 86400
 
 
+@pytest.mark.parametrize("seconds", [OVERRIDE_ALERT, 86400.0])
+def test_what_is_due_is_done_at_that_time_although_its_difference_is_rounded_to_less(seconds):
+    at = next(t for t in (n / 7 for n in range(500_000)) if (t + seconds) - t < seconds)
+    desk = resumed(at=at)
+    for expected in (OVERRIDE_ALERT, 86400.0):
+        desk.decide()
+        assert desk.desk.next_due(DRAIN) == at + expected
+        desk.t = at + expected
+    assert [type(request) for request in desk.decide()] == [Drain]
+
+
 def test_the_time_of_the_override_is_told_to_the_clock():
     desk = resumed()
     desk.decide()
 
     assert desk.desk.blocked is BlockCode.OVERRIDE
+    assert desk.desk.next_due(DRAIN) == 1000 + OVERRIDE_ALERT, "people are told then"
+    desk.t = 1000 + OVERRIDE_ALERT
+    desk.decide()
     assert desk.desk.next_due(DRAIN) == 1000 + 86400
 
 

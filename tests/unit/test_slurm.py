@@ -405,8 +405,9 @@ def test_else_slurm_is_asked_once_for_the_short_and_then_the_full_host_name(fake
 @pytest.mark.parametrize("script", [knows(), knows("other"), knows(**{"host-a": "node1 node2"})])
 def test_no_name_and_two_names_turn_actions_off(fake, script):
     fake.script(script)
-    with pytest.raises(NodeNameError, match=r"set slurm\.node_name"):
+    with pytest.raises(NodeNameError, match=r"set slurm\.node_name") as caught:
         fake.client(name="").read_node()
+    assert caught.value.unnamed
 
 
 def test_a_controller_that_does_not_answer_says_nothing_about_the_name(fake):
