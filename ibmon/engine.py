@@ -21,7 +21,7 @@ from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
 from ibmon.health.facts import PortFacts
 from ibmon.health.inventory import take
-from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
+from ibmon.health.judge import Judge, PortDesk, PortMemory
 from ibmon.intake import Intake
 from ibmon.maintenance import Maintenance
 from ibmon.memory import Memory, remember
@@ -54,11 +54,9 @@ from ibmon.model import (
     NodeFitness,
     Now,
     Ownership,
-    PortHealth,
     PortId,
-    Severity,
 )
-from ibmon.picture import drain_view, port_views
+from ibmon.picture import drain_view, port_views, why
 from ibmon.sampling import Sampler
 from ibmon.snapshot import PortView, Snapshot
 
@@ -305,7 +303,7 @@ class Engine:
         self._learn(now)
         self.findings = self.maintenance.mark(self.judge.findings())
         self.fitness = self.judge.fitness(self.findings, seen=self._settled(now))
-        self.why = self._reason()
+        self.why = why(self.judge, self.findings, self.fitness, listed=self.devices.ever_listed)
         offender = self.judge.node.episodes.get("repeat-offender")
         self.desk.sticky = offender is not None and offender.severity == "critical"
         requests = self.desk.decide(
@@ -351,26 +349,6 @@ class Engine:
             return True
         seen = all(p.seen_state() is not None for p in self.devices.present.values())
         return self.devices.ever_listed and not self.sampler.discovering and seen
-
-    def _reason(self) -> str:
-        """One line that says why the node is not plainly fit."""
-        blind = self.judge.blindness() if self.fitness is NodeFitness.UNKNOWN and self.devices.ever_listed else ""
-        if blind:
-            return blind
-        worst = sorted(self.findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering))
-        if worst and worst[0].severity is not Severity.INFO:
-            first = worst[0]
-            state = " (recovering)" if first.recovering else ""
-            return " ".join(part for part in (first.rule, first.subject, first.text) if part) + state
-        for rule, episode in self.judge.node.episodes.items():
-            return f"{rule} {episode.words} {int(episode.held)}s"
-        for port, desk in self.judge.ports.items():
-            if self.judge.health(port) is PortHealth.UNKNOWN:
-                return f"{port} cannot be read" if self.devices.ever_listed else "nothing was read yet"
-            for key, episode in desk.episodes.items():
-                if episode.severity != "info":
-                    return f"{rule_of(key)} {port} {episode.words} {int(episode.held)}s"
-        return "" if self.devices.ever_listed else "class/infiniband was not read yet"
 
     # --------------------------------------------------------------------------------------- acting
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ibmon.devices import Devices
 from ibmon.drain.intent import DrainDesk
 from ibmon.health.evaluate import Episode
-from ibmon.health.judge import Judge, PortDesk
-from ibmon.model import Column, Intent, Now, PortId
+from ibmon.health.judge import Judge, PortDesk, rule_of
+from ibmon.model import Column, Finding, Intent, NodeFitness, Now, PortHealth, PortId, Severity
 from ibmon.snapshot import DrainView, PortView
 
 Moved = Mapping[str, Mapping[int, tuple[tuple[Column, int], ...]]]
@@ -32,6 +32,27 @@ def drain_view(desk: DrainDesk) -> DrainView:
         orphaned=desk.orphans.orphan is not None,
         action_errors=dict(desk.errors),
     )
+
+
+def why(judge: Judge, findings: Sequence[Finding], fitness: NodeFitness, *, listed: bool) -> str:
+    """One line that says why the node is not plainly fit."""
+    blind = judge.blindness() if fitness is NodeFitness.UNKNOWN and listed else ""
+    if blind:
+        return blind
+    worst = sorted(findings, key=lambda f: (not f.drains, -f.severity.rank, f.recovering))
+    if worst and worst[0].severity is not Severity.INFO:
+        first = worst[0]
+        state = " (recovering)" if first.recovering else ""
+        return " ".join(part for part in (first.rule, first.subject, first.text) if part) + state
+    for rule, episode in judge.node.episodes.items():
+        return f"{rule} {episode.words} {int(episode.held)}s"
+    for port, desk in judge.ports.items():
+        if judge.health(port) is PortHealth.UNKNOWN:
+            return f"{port} cannot be read" if listed else "nothing was read yet"
+        for key, episode in desk.episodes.items():
+            if episode.severity != "info":
+                return f"{rule_of(key)} {port} {episode.words} {int(episode.held)}s"
+    return "" if listed else "class/infiniband was not read yet"
 
 
 def port_views(judge: Judge, devices: Devices, now: Now, boot_id: str) -> tuple[PortView, ...]:
