@@ -13,6 +13,7 @@ from ibmon.config import ActionConfig
 from ibmon.drain import reconcile
 from ibmon.drain.cluster import Cluster
 from ibmon.drain.intent import DrainDesk, DrainMemory
+from ibmon.drain.pace import JITTER
 from ibmon.model import Finding, Mode, NodeFitness, Now, Severity
 from ibmon.runtime.memory_store import MemoryStore
 
@@ -26,12 +27,11 @@ AVERAGE_LIMIT, PEAK_LIMIT = 1.0, 5.0
 """Calls a second."""
 
 METHOD = """\
-{nodes} nodes, each with the daemon's own desk, `reconcile` and limits, on one simulated scheduler, in virtual time; 1 %
-of them become unfit and stay so for {hours:.3g} h. Each `scontrol` counts, reads and writes alike. *One after the
-other*: at random moments of the first hour. *Together*: in the same second, as when a leaf switch dies. The peak is the
-mean of the ten seconds with the most calls, beside it the busiest second. Nodes cannot see each other decide, so
-together they ask together once; there is no promise for that second. All nodes remember their state, so none looks
-because it has lost it."""
+{nodes} nodes, each with the daemon's own desk, `reconcile` and limits, on one simulated scheduler, in virtual
+time; 1 % of them become unfit and stay so for {hours:.3g} h. Each `scontrol` counts, reads and writes alike. *One
+after the other*: at random moments of the first hour. *Together*: in the same second, as when a leaf switch
+dies; each waits a part of its own of {jitter:.0f} s first. The peak is the mean of the ten seconds with the most
+calls, beside it the busiest second. All nodes remember their state, so none looks because it has lost it."""
 
 BAD = (
     Finding(
@@ -68,12 +68,13 @@ def play(onsets: Sequence[float], seconds: float, nodes: int = NODES) -> Counter
         if number < len(onsets) and now >= onsets[number]:
             node.findings = BAD
         fitness = NodeFitness.UNFIT if node.findings else NodeFitness.FIT
-        for request in node.desk.decide(node.findings, fitness, action, instant, stopped=False, enabled=True):
+        wanted = node.desk.decide(node.findings, fitness, action, instant, stopped=False, enabled=True, jitter=JITTER)
+        for request in wanted:
             before = sum(node.client.calls.values())
             done = reconcile.carry_out(request, node.client, node.store, gates, instant)
             calls[int(now)] += sum(node.client.calls.values()) - before
             node.desk.done(done, instant)
-            node.desk.decide(node.findings, fitness, action, instant, stopped=False, enabled=True)
+            node.desk.decide(node.findings, fitness, action, instant, stopped=False, enabled=True, jitter=JITTER)
         next_due = node.desk.next_due(action)
         if next_due <= seconds:
             heapq.heappush(due, (max(next_due, now + 0.001), number))
@@ -100,7 +101,8 @@ def measure(settings: Settings) -> Figure:
         busiest = max(calls.values(), default=0)
         rows.append((name, f"{sum(calls.values())}", f"{average:.2f}", f"{peak:.1f}", f"{busiest}"))
         targets.append(Target(f"scheduler calls a second, {name}", average, AVERAGE_LIMIT))
-        if name == APART:
-            targets.append(Target(f"scheduler calls a second at the peak, {name}", peak, PEAK_LIMIT))
+        targets.append(Target(f"scheduler calls a second at the peak, {name}", peak, PEAK_LIMIT))
     table = Table((f"{NODES} nodes, {UNFIT} unfit", "calls", "a second", "peak", "busiest second"), rows)
-    return Figure("Load on the scheduler", METHOD.format(nodes=NODES, hours=seconds / 3600), (table,), targets)
+    return Figure(
+        "Load on the scheduler", METHOD.format(nodes=NODES, hours=seconds / 3600, jitter=JITTER), (table,), targets
+    )

@@ -16,6 +16,7 @@ from ibmon import maintenance, notices, people
 from ibmon.announce import Announcer, log
 from ibmon.config import ActionConfig, Config
 from ibmon.devices import Company, Devices
+from ibmon.drain import pace
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
@@ -92,6 +93,7 @@ class Engine:
         enabled: False where another daemon acts for this node.
         quarantined: devices in which a read of an earlier process still hangs.
         default_route: network interfaces that lead to everywhere else; their ports are no rails.
+        direct: whether many daemons ask one scheduler, each for itself, so that they must not ask in one second.
     """
 
     def __init__(
@@ -106,8 +108,10 @@ class Engine:
         enabled: bool = True,
         quarantined: frozenset[str] = frozenset(),
         default_route: frozenset[str] = frozenset(),
+        direct: bool = False,
     ) -> None:
         self.config = config
+        self.direct = direct
         self.identity = identity
         self.enabled = enabled
         self.stopped = False
@@ -315,6 +319,7 @@ class Engine:
             enabled=self.enabled,
             maintenance=self.maintenance.on,
             grace=not self._may_start(now),
+            jitter=self._jitter(),
         )
         verdict = (self.findings, self.fitness, self.why, self._mode())
         news = self.announcer.tell(*verdict, now, settled=self._settled(now), notices=self._notices(now))
@@ -325,6 +330,11 @@ class Engine:
         self._pending[:0] = self._save(now)
         self._pending.extend(requests)
         self._remember_inputs(now)
+
+    def _jitter(self) -> float:
+        """Seconds over which nodes like this one spread their first calls, by the shortest hold that is over."""
+        holds = [self.judge.hold(f) for f in self.findings if f.drains] if self.direct else []
+        return pace.jitter(min(holds)) if holds else 0.0
 
     def _turn_maintenance(self, now: Now) -> None:
         """Whose holds do not run now, and what begins anew because its window is over."""

@@ -15,7 +15,7 @@ import msgspec
 from ibmon.config import ActionConfig
 from ibmon.drain import policy
 from ibmon.drain.orphan import Orphan, OrphanWatch
-from ibmon.drain.pace import RECHECK_SECONDS, RETRY_BLOCKED, retry, spread
+from ibmon.drain.pace import RECHECK_SECONDS, retry, spread
 from ibmon.health.counts import span
 from ibmon.health.windows import Moment
 from ibmon.messages import Answer, Drain, EffectDone, Observe, Person, Release, SchedulerSaw
@@ -89,6 +89,7 @@ class DrainDesk:
         self._serving = False  # what is out was asked for by a person
         self._waiting = False  # a request is due but for its time
         self._grace = False
+        self._jitter = 0.0
         self._tries = 0
         self._next_try = -math.inf
         self._quiet: float | None = None  # seconds still to be fit before a drain without findings is given back
@@ -125,15 +126,17 @@ class DrainDesk:
         enabled: bool,
         maintenance: bool = False,
         grace: bool = False,
+        jitter: float = 0.0,
     ) -> list[Drain | Release | Observe]:
         """The requests to make now, if any.
 
         `enabled` is False where another daemon acts for this node. `maintenance` is whether somebody works on any
         part of it: findings in a window begin no drain, and nothing is given back meanwhile but by a person. `grace`
-        is whether the host has only just booted: a fault of before the boot begins no drain yet.
+        is whether the host has only just booted: a fault of before the boot begins no drain yet. `jitter` are the
+        seconds over which the first call for a new drain is spread among nodes.
         """
         mode = action.mode if enabled else Mode.OBSERVE
-        self._grace = grace
+        self._grace, self._jitter = grace, jitter
         requests = self._requests(findings, fitness, action, mode, now, stopped=stopped, maintenance=maintenance)
         told = self.override is None or self.long_overridden(now.monotonic)
         self._long_at = math.inf if told or self.override is None else self.override.monotonic + OVERRIDE_ALERT
@@ -202,6 +205,8 @@ class DrainDesk:
             if mode is not Mode.DRAIN:
                 self.would += 1
         self._reset()
+        if self.owned is None and self._jitter > 0:
+            self._next_try = now.monotonic + self._jitter * spread(f"{self.node}{self.intent.id}", 1.0) / 2
 
     def _bar(self, code: BlockCode | None) -> None:
         """Say why this node's own side asks for nothing; None where it has no reason, or no more."""
@@ -309,7 +314,7 @@ class DrainDesk:
             self.blocked = event.code or BlockCode.SCHEDULER_UNREACHABLE
         elif event.outcome == "blocked":
             self._tries += 1
-            wait = RETRY_BLOCKED * spread(f"{self.node}{event.id}{self._tries}", 0.2)
+            wait = RECHECK_SECONDS * spread(f"{self.node}{event.id}{self._tries}")
             self._next_try = now.monotonic + wait
             self.blocked = event.code
         elif event.effect == "release" or event.outcome == "gone":

@@ -8,7 +8,9 @@ RECHECK_SECONDS = 300.0
 """A node with a drain wanted or owned looks at the scheduler this often, give or take half (load, DESIGN limits)."""
 
 RETRY_FIRST, RETRY_CAP = 10.0, 300.0
-RETRY_BLOCKED = 60.0
+
+JITTER = 30.0
+"""Seconds over which the first calls of nodes that become unfit together are spread at most, in direct mode."""
 
 
 def spread(key: str, share: float = 0.5) -> float:
@@ -18,6 +20,11 @@ def spread(key: str, share: float = 0.5) -> float:
     """
     chance = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big") / 0xFFFFFFFF
     return 1.0 + share * (2.0 * chance - 1.0)
+
+
+def jitter(hold: float) -> float:
+    """Seconds over which nodes are spread for a fault with this hold: at most half of it again."""
+    return min(JITTER, hold / 2)
 
 
 def retry(key: str, tries: int) -> float:

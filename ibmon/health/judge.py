@@ -355,6 +355,13 @@ class Judge:
                 found.append(_finding(NODE, rule, episode, self._of_node(rule), judged=bool(compute), trusted=trusted))
         return tuple(sorted(found, key=lambda f: (f.device, f.port, f.rule, f.counter)))
 
+    def hold(self, finding: Finding) -> float:
+        """Seconds that a finding's condition has to last until it is critical, as they are in force for its subject."""
+        for port, desk in self.ports.items():
+            if port.device == finding.device and finding.port in (0, port.port):
+                return desk.settings[finding.rule].hold
+        return self._of_node(finding.rule).hold if finding.rule in NODE_RULES else 0.0
+
     def fitness(self, findings: Iterable[Finding], *, seen: bool) -> NodeFitness:
         """The verdict on the node. `seen` is whether all that is there has been read once.
 

@@ -189,6 +189,7 @@ class Daemon:
             enabled=self._persistence.acts,
             quarantined=self._readers.quarantined,
             default_route=host.default_route(),
+            direct=self._given_scheduler is None and config.action.scheduler != schedulers.CONTROLLER,
         )
         state = Path(config.state.directory) if self._persistence.acts else None
         self._kernel_log = KernelLog(self._queue.put, self._clock, boot, state)

@@ -9,7 +9,7 @@ import pytest
 
 from ibmon.config import ActionConfig
 from ibmon.drain.intent import LOST_STATE_QUIET, OVERRIDE_ALERT, DrainDesk, DrainMemory
-from ibmon.drain.pace import RECHECK_SECONDS, RETRY_BLOCKED, RETRY_CAP, RETRY_FIRST, spread
+from ibmon.drain.pace import JITTER, RECHECK_SECONDS, RETRY_CAP, RETRY_FIRST, jitter, spread
 from ibmon.drain.policy import parse_reason
 from ibmon.messages import Drain, EffectDone, Release
 from ibmon.model import BlockCode, Finding, Mode, NodeFitness, Now, Ownership, Severity
@@ -90,6 +90,40 @@ def test_the_intent_carries_its_id_in_its_reason_and_both_stay_as_they_were():
     assert before.since == 1e9
 
 
+def first_asked(node, seconds):
+    """Seconds after which the desk of a node asks for a new drain, with so much jitter."""
+    desk = DrainDesk(node, "boot-1", DrainMemory(), None, Now(0.0, 1e9))
+    how = {"stopped": False, "enabled": True, "jitter": seconds}
+    if desk.decide(BAD, UNFIT, DRAIN, Now(0.0, 1e9), **how):
+        return 0.0
+    due = desk.next_due(DRAIN)
+    assert not desk.decide(BAD, UNFIT, DRAIN, Now(due - 0.01, 1e9), **how)
+    assert desk.decide(BAD, UNFIT, DRAIN, Now(due, 1e9), **how)
+    return due
+
+
+def test_nodes_that_become_unfit_together_do_not_ask_together():
+    asked = sorted(first_asked(f"node{number}", 30.0) for number in range(200))
+    assert asked[0] >= 0
+    assert asked[-1] <= 30
+    for second in range(0, 30, 5):
+        assert 15 <= sum(second <= at < second + 5 for at in asked) <= 55
+
+
+def test_without_jitter_a_drain_is_asked_for_at_once():
+    assert first_asked("node1", 0.0) == 0.0
+
+
+def test_a_standing_drain_is_confirmed_without_jitter():
+    desk = DrainDesk("node1", "boot-1", DrainMemory(), OWNED, Now(0.0, 1e9))
+    assert desk.decide(BAD, UNFIT, DRAIN, Now(0.0, 1e9), stopped=False, enabled=True, jitter=30.0)
+
+
+@pytest.mark.parametrize(("hold", "seconds"), [(0.0, 0.0), (2.0, 1.0), (60.0, 30.0), (600.0, JITTER)])
+def test_the_jitter_is_half_of_the_hold_and_bounded(hold, seconds):
+    assert jitter(hold) == seconds
+
+
 def test_a_failed_request_is_made_again_later_and_later():
     asked = Desk().asked_at(3000, reply=("failed",))
     waits = [b - a for a, b in itertools.pairwise(asked)]
@@ -99,12 +133,13 @@ def test_a_failed_request_is_made_again_later_and_later():
         assert wait == pytest.approx(min(RETRY_CAP, RETRY_FIRST * 2**i), rel=0.2, abs=1)
 
 
-def test_a_blocked_request_is_made_again_about_every_minute_and_says_why():
+def test_a_blocked_request_is_made_again_every_five_minutes_or_so_and_says_why():
     desk = Desk()
-    asked = desk.asked_at(600, reply=("blocked", BlockCode.LIMIT_NODES))
+    asked = desk.asked_at(7200, reply=("blocked", BlockCode.LIMIT_NODES))
     waits = [b - a for a, b in itertools.pairwise(asked)]
 
-    assert all(RETRY_BLOCKED * 0.8 - 1 <= wait <= RETRY_BLOCKED * 1.2 + 1 for wait in waits)
+    assert len(waits) > 10
+    assert all(RECHECK_SECONDS * 0.5 - 1 <= wait <= RECHECK_SECONDS * 1.5 + 1 for wait in waits)
     assert desk.desk.blocked is BlockCode.LIMIT_NODES
     assert desk.desk.errors == {"limit_nodes": len(asked)}
 
