@@ -20,6 +20,8 @@ from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.health.settings import Rule, of_rule
 from ibmon.health.transitions import STATES, STEPS
 from ibmon.model import Mode
+from ibmon.promrules import runbook as fleetbook
+from ibmon.promrules.fleet import BY_SLUG, FLEET
 from ibmon.rulescenes import finding
 
 _INTRO: Final = """\
@@ -270,7 +272,7 @@ def _upper(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the page, or with ``--runbook DIR`` write one file a rule there and remove those of rules that are gone."""
+    """Print the page, or with ``--runbook DIR`` write one file a rule and fleet alert there and remove those gone."""
     if not arguments:
         sys.stdout.write(page())
         return 0
@@ -281,8 +283,10 @@ def main(arguments: Sequence[str]) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     for rule in RULES:
         (directory / f"{rule.id}.md").write_text(runbook(rule), encoding="utf-8")
+    for alert in FLEET:
+        (directory / f"{alert.slug}.md").write_text(fleetbook.page(alert), encoding="utf-8")
     for file in directory.glob("*.md"):
-        if file.stem not in RULE_BY_ID:
+        if file.stem not in {*RULE_BY_ID, *BY_SLUG}:
             file.unlink()
     return 0
 

@@ -26,6 +26,7 @@ SHELL = (
     "controller.inbound", "controller.metrics", "controller.reports", "controller.server", "controller.tokens",
     "controller.assembly", "controller.conditions", "controller.daemon", "controller.keeping", "controller.page",
     "controller.schedulers", "controller.worker", "controller.http",
+    "promrules", "boards",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
     "time", "datetime", "threading", "multiprocessing", "concurrent", "asyncio", "queue", "socket", "ssl", "select",

@@ -17,10 +17,14 @@ from ibmon.health.facts import GOOD, UNKNOWN, Condition, Verdict
 from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.health.settings import of_rule
 from ibmon.health.transitions import STATES, STEPS, state_of
+from ibmon.promrules import runbook as fleetbook
+from ibmon.promrules.fleet import BY_SLUG, FLEET
 from ibmon.rulescenes import finding
 
 DOCS = Path(__file__).parents[2] / "docs"
 ids = [rule.id for rule in RULES]
+BOOK = [*map(rulesdoc.runbook, RULES), *map(fleetbook.page, FLEET)]
+book_ids = [*ids, *BY_SLUG]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=ids)
 
 
@@ -34,8 +38,14 @@ def test_the_runbook_page_in_docs_is_the_one_that_the_row_gives(rule):
     assert file.read_text() == rulesdoc.runbook(rule), "run: python -m ibmon.rulesdoc --runbook docs/runbook"
 
 
+@pytest.mark.parametrize("alert", FLEET, ids=lambda alert: alert.slug)
+def test_the_runbook_page_of_a_fleet_alert_is_the_one_that_its_row_gives(alert):
+    file = DOCS / "runbook" / f"{alert.slug}.md"
+    assert file.read_text() == fleetbook.page(alert), "run: python -m ibmon.rulesdoc --runbook docs/runbook"
+
+
 def test_the_runbook_has_no_page_of_a_rule_that_is_gone():
-    assert {file.stem for file in (DOCS / "runbook").iterdir()} == set(ids)
+    assert {file.stem for file in (DOCS / "runbook").iterdir()} == {*ids, *BY_SLUG}
 
 
 @each_rule
@@ -62,12 +72,12 @@ def test_the_advice_of_a_rule_stands_on_its_own(rule):
     assert [other for other in ids if f"as {other}" in advice] == []
 
 
-@pytest.mark.parametrize("page", [rulesdoc.page(), *map(rulesdoc.runbook, RULES)], ids=["rules.md", *ids])
+@pytest.mark.parametrize("page", [rulesdoc.page(), *BOOK], ids=["rules.md", *book_ids])
 def test_every_command_that_is_named_exists(page):
     assert set(re.findall(r"`ibmon ([a-z-]+)", page)) <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", [rulesdoc.page(), *map(rulesdoc.runbook, RULES)], ids=["rules.md", *ids])
+@pytest.mark.parametrize("page", [rulesdoc.page(), *BOOK], ids=["rules.md", *book_ids])
 def test_only_tables_are_wider_than_the_page(page):
     assert [line for line in page.splitlines() if len(line) > 120 and not line.startswith(("|", "    "))] == []
 
@@ -106,7 +116,7 @@ def test_the_generator_writes_the_runbook_and_removes_what_is_gone(tmp_path, cap
     (tmp_path / "book").mkdir()
     (tmp_path / "book/old-rule.md").write_text("")
     assert rulesdoc.main(["--runbook", str(tmp_path / "book")]) == 0
-    assert {file.stem for file in (tmp_path / "book").iterdir()} == set(ids)
+    assert {file.stem for file in (tmp_path / "book").iterdir()} == {*ids, *BY_SLUG}
     assert rulesdoc.main([]) == 0
     assert capsys.readouterr().out == rulesdoc.page()
     assert rulesdoc.main(["--runbok"]) == 2
