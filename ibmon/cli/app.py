@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "release": ("release", "Give this node, or many, back to the scheduler, though findings may stand."),
     "controller": ("controller", "Run the fleet controller, or ask a running one to stop, show, release."),
     "metrics": ("metrics", "Read everything once and print it as Prometheus text."),
+    "dashboards": ("dashboards", "Write dashboards for Grafana and rules for Prometheus."),
     "test-alert": ("test_alert", "Send one test to each Alertmanager and webhook, and print what came back."),
     "config": ("config", "Check, show or begin a configuration."),
     "record": ("record", "Record a node's sysfs tree and how it changes."),
