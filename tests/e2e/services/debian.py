@@ -7,6 +7,7 @@ maintainer script runs, so nothing starts by itself and no policy-rc.d is needed
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -75,6 +76,7 @@ def _unpack(packages: Sequence[str], root: Path, scratch: Path) -> None:
         subprocess.run(["dpkg-deb", "--extract", archive, root], check=True, timeout=120)
 
 
+@functools.cache
 def unpacked(*packages: str) -> Path:
     """Returns a directory that holds the files of `packages` and of the dependencies that this host lacks.
 

@@ -27,21 +27,43 @@ PACKAGE = "prometheus"
 FIRST_SAMPLE = 20.0
 """Seconds within which a target must have been scraped: discovery alone takes the server 5 s."""
 
-_CONFIGURATION = """\
-global: {{scrape_interval: 1s, evaluation_interval: 1s}}
-scrape_configs:
-- job_name: ibmon
-  static_configs: [{{targets: {targets}}}]
-"""
+SCRAPE = 1.0
+"""Seconds between two scrapes, and between two evaluations of rules, unless a test wants others."""
+
+Job = dict[str, Any]
+"""A scrape configuration; JSON is YAML."""
 
 
 @final
 class Prometheus:
-    """A server that scrapes `targets` (host:port) every second; a context manager."""
+    """A server that scrapes `targets` (host:port, or whole scrape configurations); a context manager.
 
-    def __init__(self, targets: Sequence[str]) -> None:
+    Args:
+        targets: addresses of the job `ibmon`, or jobs as Prometheus configures them.
+        rules: files of rules.
+        alertmanagers: addresses (host:port) that are told what fires.
+        every: seconds between two scrapes and between two evaluations.
+        data: a directory of blocks to serve beside what is scraped; they are taken away from there.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[str] | Sequence[Job],
+        *,
+        rules: Sequence[Path] = (),
+        alertmanagers: Sequence[str] = (),
+        every: float = SCRAPE,
+        data: Path | None = None,
+    ) -> None:
         self._root = debian.unpacked(PACKAGE)
-        self._targets = list(targets)
+        self._jobs = [target for target in targets if isinstance(target, dict)] or [
+            {"job_name": "ibmon", "static_configs": [{"targets": list(targets)}]}
+        ]
+        self._targets = sum(len(static["targets"]) for job in self._jobs for static in job["static_configs"])
+        self._rules = list(rules)
+        self.every = every
+        self._data = data
+        self._alertmanagers = list(alertmanagers)
         self._directory = Path(tempfile.mkdtemp(prefix="ibmon-prometheus."))
         self._processes: list[Process] = []
         self.url = ""
@@ -62,7 +84,17 @@ class Prometheus:
 
     def _start(self) -> None:
         configuration = self._directory / "prometheus.yml"
-        configuration.write_text(_CONFIGURATION.format(targets=json.dumps(self._targets)))
+        document = {
+            "global": {"scrape_interval": f"{self.every:g}s", "evaluation_interval": f"{self.every:g}s"},
+            "rule_files": [str(file) for file in self._rules],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": self._alertmanagers}]}]},
+            "scrape_configs": self._jobs,
+        }
+        configuration.write_text(json.dumps(document))
+        if self._data is not None:
+            (self._directory / "data").mkdir()
+            for block in self._data.iterdir():
+                shutil.move(block, self._directory / "data")
         [port] = free_ports(1)
         self.url = f"http://{LOOPBACK}:{port}"
         server = Process(
@@ -70,6 +102,7 @@ class Prometheus:
                 self._root / "usr/bin/prometheus",
                 f"--config.file={configuration}",
                 f"--storage.tsdb.path={self._directory}/data",
+                "--storage.tsdb.retention.time=10d",
                 f"--web.listen-address={LOOPBACK}:{port}",
             ],
             self._directory / "prometheus.log",
@@ -93,14 +126,29 @@ class Prometheus:
         Raises:
             AssertionError: when Prometheus calls the expression wrong; the text is its own.
         """
-        question = urllib.parse.urlencode({"query": expression})
+        return {
+            _labels(series["metric"]): float(series["value"][1])
+            for series in self._ask("query", expression, query=expression)
+        }
+
+    def labels(self, expression: str, start: float, end: float) -> list[dict[str, str]]:
+        """Returns the labels of all series that a query has somewhere between two times (epoch seconds).
+
+        Raises:
+            AssertionError: as `query`.
+        """
+        asked = {"query": expression, "start": f"{start:f}", "end": f"{end:f}", "step": f"{self.every:g}"}
+        return [series["metric"] for series in self._ask("query_range", expression, **asked)]
+
+    def _ask(self, what: str, expression: str, **parameters: str) -> list[dict[str, Any]]:
+        question = urllib.parse.urlencode(parameters).encode()  # in the body: some are longer than a line may be
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/query?{question}", timeout=10) as answer:
-                document = json.load(answer)
+            with urllib.request.urlopen(f"{self.url}/api/v1/{what}", data=question, timeout=30) as answer:
+                result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
             with error:
                 raise AssertionError(f"{expression}: {error.read().decode()}") from None
-        return {_labels(series["metric"]): float(series["value"][1]) for series in document["data"]["result"]}
+        return result
 
     def wait_scraped(self) -> None:
         """Waits until every target has been scraped without an error; raises `ServiceError` with the scrape's error."""
@@ -108,7 +156,7 @@ class Prometheus:
         def errors() -> list[str]:
             with urllib.request.urlopen(f"{self.url}/api/v1/targets", timeout=10) as answer:
                 active = json.load(answer)["data"]["activeTargets"]
-            if len(active) < len(self._targets):
+            if len(active) < self._targets:
                 return ["not discovered yet"]
             return [f"{target['scrapeUrl']}: {target['lastError'] or target['health']}" for target in active]
 
@@ -117,7 +165,7 @@ class Prometheus:
             return all(error.endswith(": up") for error in last)
 
         last: list[str] = []
-        wait_for(scraped, within=FIRST_SAMPLE, what=f"a scrape of {self._targets}")
+        wait_for(scraped, within=FIRST_SAMPLE, what=f"a scrape of all {self._targets} targets")
 
 
 def _labels(metric: dict[str, Any]) -> frozenset[tuple[str, str]]:
@@ -126,11 +174,16 @@ def _labels(metric: dict[str, Any]) -> frozenset[tuple[str, str]]:
 
 def check_metrics(exposition: str) -> subprocess.CompletedProcess[str]:
     """Runs `promtool check metrics` on an exposition text: exit code 0 and no output when it finds nothing to say."""
+    return promtool("check", "metrics", text=exposition)
+
+
+def promtool(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs promtool with these arguments and this standard input; the exit code is left to the caller."""
     return subprocess.run(
-        [debian.unpacked(PACKAGE) / "usr/bin/promtool", "check", "metrics"],
-        input=exposition,
+        [debian.unpacked(PACKAGE) / "usr/bin/promtool", *arguments],
+        input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
