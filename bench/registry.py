@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench import controller, daemon, engine, firmware, fresh, hang, load, memory, pages, reaction, scrape
+from bench import controller, daemon, engine, firmware, fresh, hang, load, memory, pages, queries, reaction, scrape
 from bench.figure import Figure
 from bench.settings import Settings
 
@@ -20,4 +20,5 @@ FIGURES: Mapping[str, Callable[[Settings], Figure]] = {
     "pages": pages.measure,
     "load": load.measure,
     "reaction": reaction.measure,
+    "queries": queries.measure,
 }

@@ -20,6 +20,7 @@ class Settings:
         day: virtual seconds that a replay lasts.
         nodes: how many report to the controller.
         report_every: seconds between two reports of a node.
+        fleet: nodes that a Prometheus is asked for.
     """
 
     scratch: Path
@@ -31,10 +32,20 @@ class Settings:
     day: float = 86_400.0
     nodes: int = 20_000
     report_every: float = 30.0
+    fleet: int = 200
 
 
 def tiny(scratch: Path) -> Settings:
     """Measures nothing worth knowing, in a second or two."""
     return Settings(
-        scratch, sizes=(12,), rounds=2, watch=1.0, every=0.5, hang=1.0, day=120.0, nodes=50, report_every=0.5
+        scratch,
+        sizes=(12,),
+        rounds=2,
+        watch=1.0,
+        every=0.5,
+        hang=1.0,
+        day=120.0,
+        nodes=50,
+        report_every=0.5,
+        fleet=2,
     )

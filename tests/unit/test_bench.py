@@ -14,7 +14,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench import controller, engine, firmware, fresh, load, memory, page, tree
+from bench import controller, engine, firmware, fresh, load, memory, page, queries, tree
 from bench.figure import TIMES, Figure, Table, Target, fill, median, percentile, quantity, targets_table
 from bench.hangfile import HangingFile, Unavailable
 from bench.registry import FIGURES
@@ -194,3 +194,26 @@ def test_the_controller_answers_every_report_of_its_nodes(tmp_path):
 
 def test_every_figure_has_a_name_of_one_word():
     assert all(name.isidentifier() for name in FIGURES)
+
+
+def test_every_panel_is_asked_with_all_its_variables_in_place():
+    asked = list(queries.panels())
+    assert {panel.board for panel in asked} == {"Fleet", "Node", "Incident", "ibmon itself"}
+    assert [expr for panel in asked for expr, _ in panel.queries if "$" in expr] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "series"),
+    [
+        ("ibmon_up 1", 'ibmon_up{job="ibmon",instance="n:19315"}'),
+        ('ibmon_node_info{node="node0001"} 1', 'ibmon_node_info{job="ibmon",instance="n:19315",node="n"}'),
+    ],
+)
+def test_a_line_becomes_the_series_of_its_node(line, series):
+    assert queries._named(line, "n") == (series.partition("{")[0], series, 1.0)
+
+
+def test_series_are_counted_for_each_option():
+    [*rows] = dict(queries.added().rows).values()
+    assert int(rows[0]) > 1000
+    assert all(int(row) > 0 for row in rows[1:])
