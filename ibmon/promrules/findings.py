@@ -1,4 +1,4 @@
-"""Alerts of findings, one a rule that alerts: what nodes push to Alertmanager where they are told to, else these.
+"""What nodes push to Alertmanager where they are told to, else these: an alert a rule, and what is about ibmon itself.
 
 Names and labels are those of the push (`ibmon.alert.alerts`), so that routes and silences fit both. Nobody must load
 these rules where nodes push: each fault would be told twice.
@@ -16,6 +16,7 @@ from ibmon.health.counts import SPEC_BER, SPEC_ERRORS, span
 from ibmon.health.rules import RULES
 from ibmon.health.settings import Rule, Settings
 from ibmon.model import Mode, PhysicalState, PortState
+from ibmon.promrules.fleet import PUSHED
 from ibmon.promrules.table import BRIDGED, NODE_OF, Alert, Group, Recording
 
 FINDING: Final = "ibmon:finding:named"
@@ -143,10 +144,11 @@ _WHO: Final = (
 
 
 def group(config: Config) -> Group:
-    """All alerts of findings; limits are told as this configuration has them."""
+    """All that nodes could push; limits are told as this configuration has them."""
     says = f"What ibmon finds, with the node's name and the rail. It bridges {BRIDGED}: one failed scrape ends nothing."
-    alerts = tuple(_alert(config, rule) for rule in RULES if may_alert(config, rule))
-    return Group("ibmon-findings", (Recording(FINDING, _NAMED, says),), alerts)
+    alerts = [_alert(config, rule) for rule in RULES if may_alert(config, rule)]
+    notices = [rule.alert for rule in PUSHED]
+    return Group("ibmon-findings", (Recording(FINDING, _NAMED, says),), (*alerts, *notices))
 
 
 def may_alert(config: Config, rule: Rule) -> bool:

@@ -1,12 +1,13 @@
 """What no node can say of itself: alerts about nodes that are silent, about the whole fleet, and about the controller.
 
-A table. These alerts hold whether or not nodes push their own findings.
+A table. These alerts hold whether or not nodes push their own findings, but for those of `PUSHED`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from ibmon.notices import WORDS
 from ibmon.promrules.controller import CONTROLLER
 from ibmon.promrules.table import FleetRule, Group, Recording, named
 
@@ -221,7 +222,7 @@ FLEET: Final = (
         source="no orphan is normal",
     ),
     FleetRule(
-        slug="override-old", name="IbmonOverrideOld",
+        slug="drain-overridden", name="IbmonDrainOverridden",
         expr=named("ibmon_drain_overridden == 1"),
         hold="1h", severity="warning",
         summary="{{ $labels.node }}: resumed by hand while still bad, for {{ $value }} h and more, limit 1 h",
@@ -258,7 +259,7 @@ FLEET: Final = (
         source="no invalid file is normal",
     ),
     FleetRule(
-        slug="state-not-saved", name="IbmonStateNotSaved",
+        slug="state-unsaved", name="IbmonStateUnsaved",
         expr=named("increase(ibmon_state_save_errors_total[10m]) > 0"),
         hold="5m", severity="warning",
         summary='{{ $labels.node }}: {{ $value | printf "%.0f" }} saves of the state failed in 10 min, limit 0',
@@ -290,6 +291,10 @@ FLEET: Final = (
 BY_SLUG: Final = {rule.slug: rule for rule in FLEET}
 
 
+PUSHED: Final = tuple(rule for rule in FLEET if rule.slug in WORDS)
+"""What nodes tell Alertmanager themselves, beside their findings, where they are told to."""
+
+
 def group() -> Group:
-    """Recording rules and alerts about the fleet."""
-    return Group("ibmon-fleet", RECORDINGS, tuple(rule.alert for rule in FLEET))
+    """Recording rules, and alerts that nobody else tells."""
+    return Group("ibmon-fleet", RECORDINGS, tuple(rule.alert for rule in FLEET if rule not in PUSHED))

@@ -1,7 +1,7 @@
 """Draws docs/pictures/dashboard-*.png anew: a slow day of the simulated fleet, each dashboard in dark and light.
 
-``PYTHONPATH=.:tests/e2e .venv/bin/python tests/e2e/dashboard_pictures.py [DIR]`` takes three minutes. The dark ones are kept in
-docs; with DIR both are written there, to be looked at.
+``PYTHONPATH=.:tests/e2e .venv/bin/python tests/e2e/dashboard_pictures.py [DIR]`` takes three minutes. The dark ones are
+kept in docs; with DIR both are written there, to be looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from services.day import CHOSEN, DASHBOARDS, ROOT, Day
 PACE = 1.0
 """As slow as life, so that rates are those of real links."""
 EVERY = 5.0
+PICTURES = ROOT / "docs/pictures"
 _PALETTE = """\
 import sys
 from PIL import Image
@@ -40,7 +41,11 @@ def main(directory: Path | None) -> None:
         for drawing, report in zip(drawings, grafana.draw(drawings, day.prometheus.url, EVERY), strict=True):
             print(drawing.out.stem, report.problems or "ok")
         kept = [one.out for one in drawings if one.theme == "dark"]
-        pairs = [str(part) for out in kept for part in (out, ROOT / "docs/pictures" / f"dashboard-{out.name.replace('-dark', '')}")]
+        pairs = [
+            str(part)
+            for out in kept
+            for part in (out, ROOT / "docs/pictures" / f"dashboard-{out.name.replace('-dark', '')}")
+        ]
         (ROOT / "docs/pictures").mkdir(exist_ok=True)
         found = str(pypi.installed("pillow"))
         subprocess.run([sys.executable, "-c", _PALETTE, *pairs], check=True, env={"PYTHONPATH": found})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from ibmon.controller.families import CONTROLLER_FAMILIES
 from ibmon.exporter import families
 from ibmon.sysfs import catalog
 
-OTHERS = re.compile(r"(ibmon_controller|process|node_infiniband)_\w+|up")
-"""What is no family of the daemon: the controller's, every client library's, node_exporter's, Prometheus's own."""
+OTHERS = re.compile(r"(process|node_infiniband)_\w+|up")
+"""What is no family of ours: every client library's, node_exporter's, Prometheus's own."""
 
 
 def names_of(expr: str) -> set[str]:
@@ -18,8 +19,9 @@ def names_of(expr: str) -> set[str]:
 
 
 def known(name: str) -> bool:
-    fixed = {family.name for family in (*families.SNAPSHOT_FAMILIES, *families.SELF_FAMILIES)}
+    fixed = {family.name for family in (*families.SNAPSHOT_FAMILIES, *families.SELF_FAMILIES, *CONTROLLER_FAMILIES)}
     counters = {catalog.metric_name(entry.level, entry.name) for entry in catalog.entries()}
-    summaries = {f"{families.TICK_DURATION.name}_{part}" for part in ("sum", "count")}
+    parts = {f"{families.TICK_DURATION.name}_sum", f"{families.TICK_DURATION.name}_count"}
+    parts |= {f"{family.name}_bucket" for family in CONTROLLER_FAMILIES}
     attributes = {family.name for family in families.ATTRIBUTE_FAMILIES.values()}
-    return name in fixed | counters | summaries | attributes or bool(OTHERS.fullmatch(name))
+    return name in fixed | counters | parts | attributes or bool(OTHERS.fullmatch(name))

@@ -10,11 +10,12 @@ import pytest
 import yaml
 from metric_names import known, names_of
 
-from ibmon.alert.alerts import alert_name, from_finding
+from ibmon.alert.alerts import alert_name, from_finding, from_notice
 from ibmon.config import Config
 from ibmon.configfile import loads
 from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.model import Finding, Mode, PortId, Severity
+from ibmon.notices import WORDS, Notice
 from ibmon.promrules import files, findings, fleet
 from ibmon.promrules.table import RUNBOOK_URL
 
@@ -59,7 +60,7 @@ def test_no_two_alerts_share_a_name(alert):
 
 def test_every_rule_that_alerts_by_default_has_an_alert_and_no_other_has_one():
     expected = [rule.id for rule in RULES if rule.enabled and rule.action is not Mode.OBSERVE]
-    assert [alert.slug for alert in findings.group(Config()).alerts] == expected
+    assert [alert.slug for alert in findings.group(Config()).alerts if alert.slug in RULE_BY_ID] == expected
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -96,8 +97,15 @@ def test_where_nodes_push_no_rule_tells_of_a_finding_and_all_tell_of_the_fleet()
     assert set(pushed) == set(files.FLEET_FILES)
     assert all("ibmon_finding" not in text and "ibmon:finding" not in text for text in pushed.values())
     assert all(ALL[name] == text for name, text in pushed.items())
-    rules = {alert_name(rule.id) for rule in RULES}
-    assert {alert.name for alert in fleet.group().alerts} & rules == set()
+    told_by_nodes = {alert_name(name) for name in (*RULE_BY_ID, *WORDS)}
+    assert {alert.name for alert in fleet.group().alerts} & told_by_nodes == set()
+
+
+@pytest.mark.parametrize("rule", fleet.PUSHED, ids=lambda rule: rule.slug)
+def test_what_a_node_pushes_about_ibmon_itself_has_the_same_name_here_and_stands_with_the_findings(rule):
+    notice = from_notice(Notice(rule.slug, Severity.WARNING, 0.0, "as it is"), "gpu-17")
+    assert (rule.name, rule.severity) == (notice.labels["alertname"], notice.labels["severity"])
+    assert rule.alert in findings.group(Config()).alerts
 
 
 def test_another_runbook_is_named_in_every_alert():

@@ -44,16 +44,16 @@ _TEXTS = {"Enter": "\r", "Space": " "}
 _FONTS = "<fontconfig><dir>{root}/usr/share/fonts</dir><cachedir>{scratch}/fonts</cachedir></fontconfig>\n"
 
 
-def _program(scratch: Path) -> tuple[str, dict[str, str]]:
+def program(scratch: Path) -> tuple[str, dict[str, str]]:
     """The browser of this host, else Debian's smallest unpacked into the cache, with a font; and its environment."""
     for name in ("chromium-headless-shell", "chromium"):
         if found := shutil.which(name):
             return found, dict(os.environ)
     root = debian.unpacked(*PACKAGES)
-    [program] = [path for path in root.glob("usr/lib/chromium*/*headless*shell") if os.access(path, os.X_OK)]
+    [binary] = [path for path in root.glob("usr/lib/chromium*/*headless*shell") if os.access(path, os.X_OK)]
     fonts = scratch / "fonts.conf"
     fonts.write_text(_FONTS.format(root=root, scratch=scratch))
-    return str(program), {**os.environ, "FONTCONFIG_FILE": str(fonts), "LD_LIBRARY_PATH": debian.library_path(root)}
+    return str(binary), {**os.environ, "FONTCONFIG_FILE": str(fonts), "LD_LIBRARY_PATH": debian.library_path(root)}
 
 
 @final
@@ -67,7 +67,7 @@ class Browser:
 
     def __enter__(self) -> Browser:
         self._profile = tempfile.TemporaryDirectory(prefix="ibmon-chromium-", ignore_cleanup_errors=True)
-        program, env = _program(Path(self._profile.name))
+        found, env = program(Path(self._profile.name))
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         self._log = Path(self._profile.name) / "log"
@@ -76,7 +76,7 @@ class Browser:
                 [
                     "setpriv", "--pdeathsig", "KILL", "--", "bash", "-c",
                     f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}',
-                    program, *_FLAGS, f"--user-data-dir={self._profile.name}/profile", "about:blank",
+                    found, *_FLAGS, f"--user-data-dir={self._profile.name}/profile", "about:blank",
                 ],
                 pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=env | {"HOME": self._profile.name},

@@ -1,53 +1,62 @@
-"""What a controller's exposition holds, until its own metrics take this place: the names, and a bad day in three parts.
+"""A controller's exposition on a bad day in three parts: its own metrics over a fleet as somebody might see it.
 
-Owns the names of the controller's families for these tests. Must not: decide what is drawn of them.
+Owns what the fleet looks like. Must not: write a metric; `ibmon.controller.metrics` does.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
+
+from ibmon.controller.metrics import REFUSALS, FleetMetrics
+from ibmon.controller.values import Counts, DrainRow, FabricEvent, Fleet, PoolRow, Quorum
+from ibmon.exporter.text import Format
 
 LEADING, TROUBLED, LEADERLESS = range(3)
 """All is well; nodes are missing, calls fail and an event is on; nobody leads."""
 
 _NODES: Final = {"fit": 19, "watch": 2, "unfit": 4, "unknown": 3}
-_DRAINS: Final = {"held": 3, "pending": 1, "withheld": 3, "foreign": 2, "orphaned": 1}
-_OUTCOMES: Final = (
-    "accepted",
-    "refused_signature",
-    "refused_replay",
-    "refused_skew",
-    "refused_shape",
-    "refused_name",
-)
+_DRAINS: Final = {
+    ("node", "held"): 3,
+    ("node", "pending"): 1,
+    ("node", "withheld"): 3,
+    ("foreign", "held"): 2,
+    ("orphan", "held"): 1,
+}
+_HIT: Final = ("gpu-12", "gpu-13", "gpu-14")
 
 
-def exposition(part: int, seconds: float, now: float) -> bytes:
-    """The text in this part of the day. `seconds` have passed since its begin, `now` is the wall clock."""
-    bad = part != LEADING
-    turns = int(seconds)
-    lines = [
-        f"ibmon_controller_leader {int(part != LEADERLESS)}",
-        f"ibmon_controller_stop {int(bad)}",
-        *(f'ibmon_controller_nodes{{fitness="{word}"}} {count}' for word, count in _NODES.items()),
-        f"ibmon_controller_nodes_missing {6 * bad}",
-        f"ibmon_controller_quorum_ratio {0.78 if bad else 1}",
-        *(f'ibmon_controller_drains{{state="{state}"}} {count * bad}' for state, count in _DRAINS.items()),
-        'ibmon_controller_limit_allowed{pool="batch"} 4',
-        f'ibmon_controller_limit_used{{pool="batch"}} {3 * bad}',
-        f'ibmon_controller_fabric_events_total{{rule="port-down"}} {turns // 5 * bad}',
-        *(f'ibmon_controller_reports_total{{outcome="{name}"}} {turns * (1 + number) * (bad or not number)}'
-          for number, name in enumerate(_OUTCOMES)),
-        f'ibmon_controller_scheduler_errors_total{{code="unreachable"}} {turns * bad}',
-        f'ibmon_controller_decisions_total{{decision="drained",code=""}} {turns // 4}',
-        f'ibmon_controller_decisions_total{{decision="blocked",code="fabric_event"}} {turns * bad}',
-        f"ibmon_controller_scheduler_age_seconds {900 if bad else 4}",
-        f"ibmon_controller_oldest_drain_timestamp_seconds {now - 7200}",
-        *(f'ibmon_controller_report_seconds_bucket{{le="{le}"}} {turns * share}'
-          for le, share in (("0.005", 8), ("0.01", 9), ("0.1", 10), ("+Inf", 10))),
-        f"ibmon_controller_report_seconds_sum {turns * 0.04}",
-        f"ibmon_controller_report_seconds_count {turns * 10}",
-    ]  # fmt: skip
-    if bad:
-        lines.append('ibmon_controller_fabric_event{group="leaf-3",rail="3",rule="port-down"} 3')
-    return ("\n".join(lines) + "\n").encode()
+@final
+class Controller:
+    """One controller; every text is a second of its life further."""
+
+    def __init__(self) -> None:
+        self._metrics = FleetMetrics()
+        self._turns = 0
+
+    def text(self, part: int, now: float) -> bytes:
+        """The exposition in this part of the day; `now` is the wall clock."""
+        bad = part != LEADING
+        self._turns += 1
+        for _ in range(10):
+            self._metrics.report(0.004)
+        if bad:
+            for kind in REFUSALS:
+                self._metrics.refused(kind)
+            self._metrics.scheduler_error("scheduler_unreachable")
+            if self._turns % 5 == 0:
+                self._metrics.fabric_event("port-down")
+        quorum = Quorum(seen=32, reported=25 if bad else 32, ratio=0.78 if bad else 1.0, open=not bad)
+        pools = (PoolRow("batch", nodes=32, allowed=4, used=3 * bad, unavailable=5 * bad),)
+        event = FabricEvent("leaf-3", 3, "port-down", _HIT, began=now - 30, until=now + 870)
+        decisions = {("drained", ""): self._turns // 4, ("blocked", "fabric_event"): self._turns * bad}
+        counts = Counts(
+            leader=part != LEADERLESS, stop=bad, quorum=quorum, nodes=_NODES, missing=6 * bad, unknown_names=0,
+            drains=_DRAINS if bad else {}, pools=pools, fabric_events=int(bad), fabric_events_total=int(bad),
+            decisions=decisions, view_age=900.0 if bad else 4.0,
+        )  # fmt: skip
+        fleet = Fleet(
+            v=1, at=now, leader=counts.leader, stop=None, quorum=quorum, nodes=_NODES, pools=pools,
+            drains=(DrainRow("gpu-22", "node", "held", since=now - 7200),), fabric_events=(event,) if bad else (),
+            maintenance=(),
+        )  # fmt: skip
+        return self._metrics.render(counts, fleet, Format.TEXT)

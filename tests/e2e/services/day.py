@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from .controllertext import LEADERLESS, TROUBLED
-from .simfleet import Fleet
 from .processes import wait_for
 from .prometheus import SCRAPE, Job, Prometheus
+from .simfleet import Fleet
 from .stories import COMPATIBLE, STORIES
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import debian, pypi
+from . import chromium, debian, pypi
 from .processes import ServiceError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "grafana"
 MODELS = "grafana-foundation-sdk==0.0.21"
 """Grafana 12's models as its publisher generates them."""
 
-_NEEDED = {"node": "nodejs", "npm": "npm", "chromium": "chromium"}
+_NEEDED = {"node": "nodejs", "npm": "npm"}
 _BUNDLE = (
     "--bundle", "--jsx=automatic", '--define:process.env.NODE_ENV="production"', "--log-level=warning",
     *(f"--loader:.{kind}=dataurl" for kind in ("svg", "woff", "woff2", "ttf", "png")),
@@ -74,10 +74,10 @@ def draw(drawings: Sequence[Drawing], prometheus: str, scrape: float) -> list[Re
         }
         for one in drawings
     ]
-    done = _run(
-        [programs["node"], SOURCE / "draw.mjs", dist, modules, *map(json.dumps, requests)],
-        env={"CHROME": programs["chromium"]},
-    )
+    with tempfile.TemporaryDirectory(prefix="ibmon-grafana.") as scratch:
+        browser, env = chromium.program(Path(scratch))
+        drawing = [programs["node"], SOURCE / "draw.mjs", dist, modules, *map(json.dumps, requests)]
+        done = _run(drawing, env={**env, "CHROME": browser})
     return [_report(found) for found in json.loads(done)]
 
 

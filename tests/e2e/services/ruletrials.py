@@ -14,7 +14,8 @@ from ibmon.promrules import findings, fleet
 from ibmon.promrules.table import RUNBOOK_URL, Alert
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 Series = dict[str, str]
 """Values by series, one a minute, in promtool's notation."""
@@ -215,7 +216,7 @@ _FLEET: Mapping[str, Trial] = {
         *_one("ibmon_drain_orphaned", "1x20", "0x20"), "10m", _NODE,
         "gpu-17: 1 drain in ibmon's words without a record of it, limit 0",
     ),
-    "override-old": Trial(
+    "drain-overridden": Trial(
         *_one("ibmon_drain_overridden", "1x90", "1x50 0x40"), "70m", _NODE,
         "gpu-17: resumed by hand while still bad, for 1 h and more, limit 1 h",
     ),
@@ -227,7 +228,7 @@ _FLEET: Mapping[str, Trial] = {
         *_one("ibmon_config_valid", "0x20", "1x20"), "10m", _NODE,
         "gpu-17: the configuration file is invalid (valid 0), limit 1",
     ),
-    "state-not-saved": Trial(
+    "state-unsaved": Trial(
         *_one("ibmon_state_save_errors_total", "0+2x30", "3x30"), "20m", _NODE,
         "gpu-17: 20 saves of the state failed in 10 min, limit 0",
     ),
@@ -271,13 +272,13 @@ _FLEET: Mapping[str, Trial] = {
 
 
 def of_fleet() -> Iterator[tuple[Alert, Trial]]:
-    """A trial of each alert about the fleet."""
+    """A trial of each alert about the fleet, and of what nodes say of ibmon itself."""
     for slug, trial in _FLEET.items():
-        alert = FLEET[slug]
+        alert = (FLEET | FINDINGS)[slug]
         yield alert, trial._replace(labels={**trial.labels, **alert.labels})
 
 
-def document(rule_file: str, alert: Alert, trial: Trial) -> str:
+def document(rules: Sequence[Path], alert: Alert, trial: Trial) -> str:
     """The file for `promtool test rules` of one alert: JSON, which is YAML."""
     expected = {
         "exp_labels": dict(trial.labels),
@@ -285,7 +286,7 @@ def document(rule_file: str, alert: Alert, trial: Trial) -> str:
     }
     return json.dumps(
         {
-            "rule_files": [rule_file],
+            "rule_files": [str(file) for file in rules],
             "evaluation_interval": "1m",
             "tests": [_test(trial.firing, alert, trial, [expected]), _test(trial.quiet, alert, trial, [])],
         }

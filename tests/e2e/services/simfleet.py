@@ -98,9 +98,10 @@ class Fleet:
         self._pace = pace
         self.nodes = {name: Node(name, story, node_exporter=name == COMPATIBLE) for name, story in STORIES.items()}
         self.part = controllertext.LEADING
+        self._controller = controllertext.Controller()
         self._began = time.monotonic()
         texts = {name: node.text for name, node in self.nodes.items()}
-        self._server = Expositions({**texts, "controller": self._controller})
+        self._server = Expositions({**texts, "controller": self._controllers_text})
         self.address = self._server.address
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._play, daemon=True)
@@ -126,8 +127,8 @@ class Fleet:
         """Virtual seconds since the begin."""
         return (time.monotonic() - self._began) * self._pace
 
-    def _controller(self) -> bytes:
-        return controllertext.exposition(self.part, time.monotonic() - self._began, time.time())
+    def _controllers_text(self) -> bytes:
+        return self._controller.text(self.part, time.time())
 
     def _play(self) -> None:
         try:
