@@ -1,0 +1,230 @@
+"""The documentation says what is: links lead somewhere, configurations load, command lines parse, modules exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from ibmon.cli.app import GROUP
+from ibmon.cli.common import Settings
+from ibmon.configfile import loads
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GENERATED = {"configuration.md", "counters.md", "metrics.md", "performance.md", "detection.md", "rules.md"}
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").glob("*/README.md"), *(ROOT / "deploy").rglob("*.md")]
+)
+BLOCK = re.compile(r"^(?P<indent> *)```(?P<kind>[a-z]*)\n(?P<body>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (?P<text>.+)$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return BLOCK.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them: of two alike the second ends in -1."""
+    found: set[str] = set()
+    for heading in HEADING.finditer(prose(page)):
+        text = LINK.sub(lambda link: link[0].partition("]")[0], heading["text"]).lower()
+        anchor = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
+        same = sum(1 for other in found if re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other))
+        found.add(f"{anchor}-{same}" if same else anchor)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- links
+
+
+def broken(page: Path) -> Iterator[str]:
+    """The links of a page within the repository that lead nowhere."""
+    for link in LINK.finditer(prose(page)):
+        target = link["target"]
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            yield target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert list(broken(page)) == []
+
+
+def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A\n## A `b` c!\n[x](none.md) [y](#a-b-c) [z](#d) [w](https://example.org/none) ![p](p.png)\n")
+    assert list(broken(page)) == ["none.md", "#d", "p.png"]
+
+
+def test_the_index_names_every_page() -> None:
+    named = {link["target"].partition("#")[0] for link in LINK.finditer((DOCS / "README.md").read_text())}
+    assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} <= named
+
+
+def test_every_picture_is_shown() -> None:
+    shown = {Path(link["target"]).name for page in PAGES for link in LINK.finditer(page.read_text())}
+    assert {picture.name for picture in (DOCS / "pictures").iterdir()} <= shown
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=name_of)
+def test_only_tables_and_blocks_are_wider_than_the_page(page: Path) -> None:
+    assert [line for line in prose(page).splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
+# -------------------------------------------------------------------------------------------------- configurations
+
+
+def configurations(page: Path) -> Iterator[tuple[str, str]]:
+    """Where it stands, and the text of each configuration that a page shows, also within a ConfigMap."""
+    for number, block in enumerate(BLOCK.finditer(page.read_text()), start=1):
+        indent = len(block["indent"])
+        body = "".join(line[indent:] for line in block["body"].splitlines(keepends=True))
+        if block["kind"] == "toml":
+            yield f"{name_of(page)}:{number}", body
+        if block["kind"] == "yaml" and "ibmon.toml: |" in body:
+            yield f"{name_of(page)}:{number}", yaml.safe_load(body)["data"]["ibmon.toml"]
+
+
+SHOWN = [pair for page in PAGES for pair in configurations(page)]
+
+
+@pytest.mark.parametrize(("where", "text"), SHOWN, ids=[where for where, _ in SHOWN])
+def test_every_configuration_that_is_shown_loads(where: str, text: str) -> None:
+    loads(text, where)
+
+
+def test_there_are_configurations_to_load() -> None:
+    pages = {where.partition(":")[0] for where, _ in SHOWN}
+    assert {"README.md", "docs/quickstart-slurm.md", "docs/quickstart-kubernetes.md", "docs/alerts.md"} <= pages
+
+
+# ---------------------------------------------------------------------------------------------------- command lines
+
+
+def calls(line: str) -> Iterator[list[str]]:
+    """The words of each call of ibmon in a line of a shell, with or without a prompt, behind whatever calls it."""
+    try:
+        lexer = shlex.shlex(re.sub(r"^\s*[$#>] ", "", line), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        lexer.commenters = "#"
+        words = list(lexer)
+    except ValueError:  # half a quotation: no shell's line
+        return
+    begins = True
+    for place, word in enumerate(words):
+        if begins and (word == "ibmon" or word.endswith("/bin/ibmon")):
+            rest = words[place + 1 :]
+            ends = (number for number, other in enumerate(rest) if set(other) <= set("();<>|&"))
+            yield rest[: next(ends, len(rest))]
+        begins = word in {"--", "do", "then"} or set(word) <= set("();|&")
+
+
+def lines(page: Path) -> Iterator[str]:
+    """What a page says to type: the lines of its blocks, of `console` those behind a prompt, and indented ones."""
+    for block in BLOCK.finditer(page.read_text()):
+        body = block["body"].replace("\\\n", " ")
+        if block["kind"] in {"", "sh"}:
+            yield from body.splitlines()
+        if block["kind"] == "console":
+            yield from re.findall(r"^ *[$#>] .+$", body, re.MULTILINE)
+    yield from re.findall(r"^    (ibmon .+)$", prose(page), re.MULTILINE)
+
+
+def spans(page: Path) -> Iterator[str]:
+    """Commands in the sentences of a page."""
+    for span in re.findall(r"(?<!`)`(ibmon [^`]+)`(?!`)", prose(page)):
+        yield " ".join(span.split())
+
+
+def whole(page: Path) -> list[list[str]]:
+    return [words for line in lines(page) for words in calls(line)]
+
+
+def named(page: Path) -> list[list[str]]:
+    return [words for span in spans(page) for words in calls(span)]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[click.Context]:
+    """What would run: commands are found and their words understood, but nothing is invoked."""
+    found: list[click.Context] = []
+
+    def note(command: click.Command, context: click.Context) -> None:
+        if not isinstance(command, click.Group) or context.invoked_subcommand is None:
+            found.append(context)
+
+    monkeypatch.setattr(click.Command, "invoke", note)
+    return found
+
+
+def parse(words: list[str]) -> None:
+    GROUP.main(words, prog_name="ibmon", standalone_mode=False, obj=Settings())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if whole(page)], ids=name_of)
+def test_every_command_line_that_is_shown_is_understood(page: Path, parsed: list[click.Context]) -> None:
+    for words in whole(page):
+        parsed.clear()
+        try:
+            parse(words)
+        except click.ClickException as error:
+            pytest.fail(f"ibmon {shlex.join(words)}: {error.format_message()}")
+        assert len(parsed) == 1, words
+
+
+@pytest.mark.usefixtures("parsed")
+@pytest.mark.parametrize("page", [page for page in PAGES if named(page)], ids=name_of)
+def test_every_command_that_a_sentence_names_exists(page: Path) -> None:
+    for words in named(page):
+        try:
+            parse(words)
+        except click.MissingParameter:
+            pass  # a sentence may leave out what does not matter in it
+        except click.ClickException as error:
+            if error.format_message() != "Missing command.":
+                pytest.fail(f"ibmon {shlex.join(words)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("words", ["demoo", "status --jason", "clear --rule", "maintenance start --for 2h", "events x"])
+def test_a_command_line_that_is_not_understood_would_be_seen(words: str, parsed: list[click.Context]) -> None:
+    with pytest.raises(click.ClickException):
+        parse(words.split())
+    assert parsed == []
+
+
+def test_calls_are_found_wherever_a_shell_has_them() -> None:
+    line = (
+        '$ ( umask 077; ibmon controller key "$n" > k ) && kubectl -n ibmon exec POD -- ibmon status | cat  # ibmon x'
+    )
+    assert list(calls(line)) == [["controller", "key", "$n"], ["status"]]
+    assert list(calls("curl localhost | grep ibmon_port_state")) == []
+
+
+# ---------------------------------------------------------------------------------------------------------- modules
+
+
+def test_the_architecture_names_modules_that_exist_and_every_one_of_the_controller() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    for path in re.findall(r"`((?:ibmon|tests|bench)/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), path
+    rows = re.findall(
+        r"^\| ((?:`\w+`(?: \(`\w+`\))?(?:, )?)+) \|", text.partition("## The fleet controller")[2], re.MULTILINE
+    )
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row))}
+    assert named == {file.stem for file in (ROOT / "ibmon/controller").glob("*.py")} - {"__init__"}
