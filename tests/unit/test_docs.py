@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from test_layers import CORE_FILES
 
 from ibmon.cli.app import GROUP
 from ibmon.cli.common import Settings
@@ -223,6 +224,15 @@ def test_calls_are_found_wherever_a_shell_has_them() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- modules
+
+
+def test_what_the_architecture_calls_pure_is_core() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    bullet = text.partition("- **The pure core** is")[2].partition("and the deciding half")[0]
+    core = {file.relative_to(ROOT / "ibmon").with_suffix("").as_posix() for file in CORE_FILES}
+    called = set(re.findall(r"`([\w/]+)`", bullet))
+    assert called >= {"model", "engine", "drain/policy", "report"}
+    assert [name for name in called if name.rstrip("/") not in core | {"health"}] == []
 
 
 def test_the_architecture_names_modules_that_exist_and_every_one_of_the_controller() -> None:
