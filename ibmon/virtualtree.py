@@ -162,7 +162,7 @@ class VirtualTree:
     # ------------------------------------------------------------------------------------------------------ changing
 
     def apply(self, frame: Frame) -> bool:
-        """Do what a frame says of files, in the order of DESIGN §9; its other keys are the runtime's business.
+        """Do what a frame says of files, in the order of docs/recording.md; its other keys are the runtime's business.
 
         Returns:
             Whether something directly below class/infiniband changed.

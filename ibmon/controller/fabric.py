@@ -4,10 +4,10 @@ A *sign* is a rule on a rail that a node shows, as a finding or as a hold that s
 make an event; drains that rest on nothing else then wait. Only signs that begin are looked at, so a report that tells
 nothing new costs nothing, whatever the size of the fleet.
 
-When is it an event? DESIGN counts "three or more nodes, or max(1 %, 5) of the fleet, with onsets within 60 s". That is
-read as two nets: three nodes that hang on one leaf of the topology (they share a switch, so three are no chance); or,
-whatever they hang on, five nodes and at least 1 % of the fleet (a spine, a subnet manager, or no topology is known). A
-sign belongs to one event only, and events of one fault on three leaves at once are one event of the fleet.
+When is it an event? With onsets within 60 s, by two nets: three nodes that hang on one leaf of the topology (they share
+a switch, so three are no chance); or, whatever they hang on, five nodes and at least 1 % of the fleet (a spine, a
+subnet manager, or no topology is known). A sign belongs to one event only, and events of one fault on three leaves at
+once are one event of the fleet.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 RECHECK_SECONDS = 300.0
-"""A node with a drain wanted or owned looks at the scheduler this often, give or take half (load, DESIGN limits)."""
+"""A node with a drain wanted or owned looks at the scheduler this often, give or take half."""
 
 RETRY_FIRST, RETRY_CAP = 10.0, 300.0
 

@@ -14,6 +14,8 @@ _PRIORITY = {logging.ERROR: "<3>", logging.WARNING: "<4>", logging.INFO: "<6>", 
 
 def value(item: Any) -> str:
     """One value: bare where no reader can mistake it, else quoted."""
+    if isinstance(item, list | tuple):
+        item = ",".join(map(str, item))
     text = "true" if item is True else "false" if item is False else str(item)
     if _PLAIN.fullmatch(text) and "=" not in text:
         return text
