@@ -9,13 +9,14 @@ import errno
 import platform
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from ibmon import __version__
 from ibmon.exporter import compat
 from ibmon.exporter import families as f
 from ibmon.exporter.plan import counter_label
 from ibmon.exporter.text import Family, number
-from ibmon.model import BlockCode, Device, NodeFitness, PortHealth, PortId, Role
+from ibmon.model import BlockCode, Device, Layout, NodeFitness, PortHealth, PortId, Role
 from ibmon.snapshot import DeviceView, PortView, Snapshot
 
 Lines = tuple[Family, list[str]]
@@ -82,13 +83,14 @@ class Samples:
         self._node_exporter = node_exporter
         self._devices: _Memo[Device, _DeviceText] = _Memo(_device_text)
         self._ports: _Memo[_PortKey, _PortText] = _Memo(_port_text)
+        self._flags: WeakKeyDictionary[Layout, tuple[_Flags, _Flags]] = WeakKeyDictionary()
 
     def lines(self, snapshot: Snapshot, clashes: Sequence[int]) -> Iterator[Lines]:
         """All families of a snapshot except columns and ages. `clashes`: by device, as the plan counts them."""
         yield from _node(snapshot)
         yield from self._device_lines(snapshot.devices, clashes, snapshot.quarantined)
         yield from self._port_lines(snapshot.ports)
-        yield from _columns(snapshot.devices)
+        yield from self._column_lines(snapshot.devices)
         yield from _findings(snapshot)
         yield from _drain(snapshot)
 
@@ -117,6 +119,44 @@ class Samples:
         yield f.PORT_HEALTH, [t.health[v.health] for t, v in both]
         yield f.FLAPS, [f"{t.flaps}{v.flaps}\n" for t, v in both]
         yield f.HOLD, [_line(f.HOLD, s, rule, *_port(v.id)) for v in views for rule, s in sorted(v.hold.items())]
+
+    def _column_lines(self, views: Sequence[DeviceView]) -> Iterator[Lines]:
+        """Flags of single columns. A stalled device says nothing of its counters' values; resets stay counted."""
+        saturated: dict[str, int] = {}
+        resets: dict[str, int] = {}
+        for view in views:
+            device = view.device
+            known = self._flags.get(device.layout)
+            if known is None:
+                known = _Flags(f.COUNTER_SATURATED, device), _Flags(f.COUNTER_RESETS, device)
+                self._flags[device.layout] = known
+            of_full, of_resets = known
+            if not view.stalled:
+                for i, full in view.saturated.items():
+                    saturated[of_full[i]] = int(full)
+            for i, count in view.resets.items():
+                text = of_resets[i]
+                resets[text] = resets.get(text, 0) + count
+        yield f.COUNTER_SATURATED, [f"{text}{value}\n" for text, value in sorted(saturated.items())]
+        yield f.COUNTER_RESETS, [f"{text}{value}\n" for text, value in sorted(resets.items())]
+
+
+class _Flags:
+    """The series of one flag of a device's columns, without their values: made when first asked for."""
+
+    def __init__(self, family: Family, device: Device) -> None:
+        self._family = family
+        self._device = device.name
+        self._columns = device.layout.columns
+        self._known: dict[int, str] = {}
+
+    def __getitem__(self, index: int) -> str:
+        text = self._known.get(index)
+        if text is None:
+            column = self._columns[index]
+            text = self._family.series(self._device, str(column.port), counter_label(column))
+            self._known[index] = text
+        return text
 
 
 def ages(snapshot: Snapshot, monotonic: float) -> Lines:
@@ -174,23 +214,6 @@ def _read_errors(view: DeviceView, clashes: int) -> Iterator[str]:
         counts[errno.EEXIST] = counts.get(errno.EEXIST, 0) + clashes
     for code, count in sorted(counts.items()):
         yield _line(f.READ_ERRORS, count, view.device.name, errno.errorcode.get(code, str(code)))
-
-
-def _columns(views: Sequence[DeviceView]) -> Iterator[Lines]:
-    """Flags of single columns. A stalled device says nothing of its counters' values, but resets stay counted."""
-    saturated: dict[str, int] = {}
-    resets: dict[str, int] = {}
-    for view in views:
-        columns, device = view.device.layout.columns, view.device.name
-        for i, full in view.saturated.items():
-            if not view.stalled:
-                labels = (device, str(columns[i].port), counter_label(columns[i]))
-                saturated[f.COUNTER_SATURATED.series(*labels)] = int(full)
-        for i, count in view.resets.items():
-            text = f.COUNTER_RESETS.series(device, str(columns[i].port), counter_label(columns[i]))
-            resets[text] = resets.get(text, 0) + count
-    yield f.COUNTER_SATURATED, [f"{text}{value}\n" for text, value in sorted(saturated.items())]
-    yield f.COUNTER_RESETS, [f"{text}{value}\n" for text, value in sorted(resets.items())]
 
 
 def _node(snapshot: Snapshot) -> Iterator[Lines]:
