@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ibmon.exporter.plan import Plan, Planner
 from ibmon.exporter.samples import Lines, Samples, ages, build_info
-from ibmon.exporter.text import OPENMETRICS_END, Format
+from ibmon.exporter.text import OPENMETRICS_END, Format, kept_header
 from ibmon.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _columns(plan: Plan, snapshot: Snapshot, fmt: Format) -> bytes:
 
 
 def _join(families: Iterable[Lines], fmt: Format) -> bytes:
-    return "".join(part for family, lines in families if lines for part in (family.header(fmt), *lines)).encode()
+    return "".join(part for family, lines in families if lines for part in (kept_header(family, fmt), *lines)).encode()
 
 
 def _end(self_metrics: bytes, fmt: Format) -> bytes:

@@ -15,7 +15,7 @@ from ibmon import __version__
 from ibmon.exporter import compat
 from ibmon.exporter import families as f
 from ibmon.exporter.plan import counter_label
-from ibmon.exporter.text import Family, number
+from ibmon.exporter.text import Family, kept_series, number
 from ibmon.model import BlockCode, Device, Layout, NodeFitness, PortHealth, PortId, Role
 from ibmon.snapshot import DeviceView, PortView, Snapshot
 
@@ -162,11 +162,11 @@ class _Flags:
 def ages(snapshot: Snapshot, monotonic: float) -> Lines:
     """How old the newest complete read of each device is at `monotonic`; no series before the first."""
     views = [(v.device.name, v.sampled.monotonic) for v in snapshot.devices if v.sampled is not None]
-    return f.SAMPLE_AGE, [f"{f.SAMPLE_AGE.series(d)}{max(0.0, monotonic - at):.3f}\n" for d, at in views]
+    return f.SAMPLE_AGE, [f"{kept_series(f.SAMPLE_AGE, d)}{max(0.0, monotonic - at):.3f}\n" for d, at in views]
 
 
 def _line(family: Family, value: float, *labels: str) -> str:
-    return f"{family.series(*labels)}{number(value)}\n"
+    return f"{kept_series(family, *labels)}{number(value)}\n"
 
 
 def _flag(family: Family, value: object) -> Lines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -66,6 +67,18 @@ class Family(NamedTuple):
             return f"{self.name} "
         pairs = ",".join(f'{k}="{escape_label(v)}"' for k, v in zip(self.labels, values, strict=True))
         return f"{self.name}{{{pairs}}} "
+
+
+@lru_cache(maxsize=512)
+def kept_series(family: Family, *values: str) -> str:
+    """`Family.series` for what is written again and again: the few series of fixed families that every scrape has."""
+    return family.series(*values)
+
+
+@lru_cache(maxsize=256)
+def kept_header(family: Family, fmt: Format) -> str:
+    """`Family.header`, made once."""
+    return family.header(fmt)
 
 
 def escape_label(value: str) -> str:
