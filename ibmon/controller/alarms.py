@@ -107,6 +107,9 @@ class AlarmDesk:
         entry = self._book.alerts.get(report.node)
         if entry is None:
             return
+        if entry.resolved is not None and entry.resolved > now.wall:  # the clock was set back meanwhile
+            entry = msgspec.structs.replace(entry, resolved=now.wall)
+            self._write(entry)
         later = entry.resolved is not None and min(report.sent, now.wall) > entry.resolved
         self.cases[report.node].giving = later and report.fitness is NodeFitness.FIT
 

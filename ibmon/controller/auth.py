@@ -95,6 +95,8 @@ def check(headers: Mapping[str, str], body: bytes, masters: tuple[bytes, ...], n
         report = _decode(body)
     except msgspec.DecodeError as error:  # its text names the field, and values only where they are numbers
         raise Forbidden("shape", HTTPStatus.BAD_REQUEST, f"this is no report: {str(error)[:200]}") from None
+    except RecursionError:
+        raise Forbidden("shape", HTTPStatus.BAD_REQUEST, "this is no report: it is nested too deeply") from None
     key = _key(report.node, masters, f"{identity}.{moment}.".encode() + body, signature)
     if key is None:
         raise Forbidden(

@@ -63,7 +63,9 @@ class Bars:
             if case.owner == "node" and known.report.fitness not in (NodeFitness.FIT, NodeFitness.WATCH):
                 return Bar("")
             if window := self._book.window_of(case.node, now):
-                return Bar(BlockCode.MAINTENANCE.value, now.monotonic + window.until - now.wall)
+                return Bar(BlockCode.MAINTENANCE.value, self._book.end_of(window, now))
+        if self._room.fresh(now) and case.node not in self._room.nodes:
+            return Bar(BlockCode.SCHEDULER_UNREACHABLE.value)  # to ask for it would fail, and keep the others waiting
         if not case.held and not case.stands and now.monotonic < case.arrives:
             return Bar("", case.arrives)  # nothing of it is to be seen; it costs no call to find out whether it comes
         if now.monotonic < self._room.pause:
@@ -90,7 +92,7 @@ class Bars:
         if self._roster.silent(case.node) or (case.owner == "node" and case.node not in self._roster.known):
             return Bar(MISSING)
         if window := self._book.window_of(case.node, now):
-            return Bar(BlockCode.MAINTENANCE.value, now.monotonic + window.until - now.wall)
+            return Bar(BlockCode.MAINTENANCE.value, self._book.end_of(window, now))
         known = self._roster.known.get(case.node)
         if case.owner == "alertmanager" and known is not None:  # a node's own wish knows these by itself
             working = known.report.maintenance

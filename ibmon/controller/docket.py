@@ -24,12 +24,12 @@ class Docket:
         `known` is whether the node has reported to this process before: what it did not want then, nobody else can
         have asked for.
 
-        A wish whose text does not carry its id is none: such a drain could never be proved to be the node's.
+        A wish is none whose text does not carry its id, or is not the recorded one: such a drain could never be proved
+        to be the node's. Neither is one without a finding that drains: no node is drained without a cause.
         """
         node, wish, owned = report.node, report.intent, report.owned
         drain_id = wish.id or (owned.id if owned is not None else "")
-        if wish.drain and policy.parse_reason(wish.reason) != wish.id:
-            why = "the reason does not carry the wish's id"
+        if wish.drain and (why := _wrong(report)):
             self._notebook.once(node, BAD_WISH, "error", "wish-refused", detail=why)
             drain_id = ""
         if not drain_id:
@@ -48,3 +48,13 @@ class Docket:
         if giving is not None and giving.id == drain_id:
             case.by = giving.user
         return case
+
+
+def _wrong(report: Report) -> str:
+    """Why this node's wish to be drained is none; empty where it is one."""
+    wish, owned = report.intent, report.owned
+    if policy.parse_reason(wish.reason) != wish.id:
+        return "the reason does not carry the wish's id"
+    if owned is not None and owned.id == wish.id and owned.reason != wish.reason:
+        return "the record of this drain has another reason"
+    return "" if any(finding.drains for finding in report.findings) else "no finding of the report drains"

@@ -78,7 +78,7 @@ class FleetDesk:
         self._line = Line()
         self._out: tuple[Job, Case] | None = None
         self._decisions: Counter[tuple[str, str]] = Counter()
-        self._window_due = now.monotonic + self._book.first_end - now.wall
+        self._window_due = self._book.first_end(now)
         self._viewer = Viewer(self._book, self._roster, self._fabric, self._room, self._bars, self._orphans.found)
 
     # ------------------------------------------------------------------------------------- for the runtime
@@ -172,6 +172,7 @@ class FleetDesk:
         self._turn(now)
         drains = standing(self._owned(), self._orphans.found.values())
         told = self._people.ask(ask, drains, standing((), self._orphans.unheard().values()), now)
+        self._window_due = self._book.first_end(now)
         if ask.action == "start":
             for case in self._all():
                 case.again()
@@ -348,7 +349,7 @@ class FleetDesk:
 
     def _turn(self, now: Now) -> None:
         """Let time pass."""
-        self._window_due = now.monotonic + self._book.first_end - now.wall
+        self._window_due = self._book.first_end(now)
         if now.monotonic < self._due() and not self._fabric.news:
             return
         turned = self._roster.turn(now)
@@ -366,7 +367,7 @@ class FleetDesk:
             self._notebook.fabric(event, begins=False)
         for window in self._book.end_windows(now):
             self._notebook.window_over(window)
-        self._window_due = now.monotonic + self._book.first_end - now.wall
+        self._window_due = self._book.first_end(now)
         self._line.stale = True
 
     # ------------------------------------------------------------------------------------- looking

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ _SUMMARY: Final = 200
 
 class _Alert(msgspec.Struct, frozen=True):
     status: Literal["firing", "resolved"]
-    startsAt: datetime  # noqa: N815 - Alertmanager's name
+    startsAt: Annotated[datetime, msgspec.Meta(tz=True)]  # noqa: N815 - Alertmanager's name
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     fingerprint: str = ""

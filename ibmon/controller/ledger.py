@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from ibmon.controller.values import Stop
+from ibmon.maintenance import LONGEST
 from ibmon.model import Mode, Now
 
 VERSION: Final = 1
@@ -108,7 +109,11 @@ class _Versioned(msgspec.Struct):
 
 
 class Book:
-    """The ledger while it is worked with. `first_end` is when the next window ends (wall time)."""
+    """The ledger while it is worked with.
+
+    A window's end is on the wall clock, for the next process; this one counts the time that was left when it first saw
+    the window, so that a clock that is set ends none.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self.stop = ledger.stop
@@ -117,7 +122,7 @@ class Book:
         self.alerts = dict(ledger.alerts)
         self.releases = dict(ledger.releases)
         self._modes: dict[str, Mode] = {}
-        self.first_end = _first_end(self.windows)
+        self._ends: dict[str, float] = {}  # of windows, monotonic
         self._revision = self._written = self._saved = 0
 
     @property
@@ -129,7 +134,6 @@ class Book:
         """Something was changed."""
         self._revision += 1
         self._modes = {}
-        self.first_end = _first_end(self.windows)
 
     def to_bytes(self, seen: Mapping[str, float]) -> bytes:
         """The document as it is now."""
@@ -164,20 +168,28 @@ class Book:
 
     def window_of(self, node: str, now: Now) -> Window | None:
         """The window that a node is in, the one that lasts longest."""
-        open_now = [window for window in self.windows if window.until > now.wall and window.covers(node)]
+        open_now = [one for one in self.windows if self.end_of(one, now) > now.monotonic and one.covers(node)]
         return max(open_now, key=lambda window: window.until, default=None)
+
+    def end_of(self, window: Window, now: Now) -> float:
+        """Monotonic time at which a window ends."""
+        end = self._ends.get(window.id)
+        if end is None:
+            end = self._ends[window.id] = now.monotonic + min(window.until - now.wall, LONGEST)
+        return end
+
+    def first_end(self, now: Now) -> float:
+        """Monotonic time at which the next window ends, or infinity."""
+        return min((self.end_of(window, now) for window in self.windows), default=math.inf)
 
     def end_windows(self, now: Now) -> list[Window]:
         """Remove the windows whose time is up, and return them."""
-        over = [window for window in self.windows if window.until <= now.wall]
+        over = [window for window in self.windows if self.end_of(window, now) <= now.monotonic]
         if over:
-            self.windows = tuple(window for window in self.windows if window.until > now.wall)
+            self.windows = tuple(window for window in self.windows if window not in over)
+            self._ends = {window.id: self.end_of(window, now) for window in self.windows}
             self.touch()
         return over
-
-
-def _first_end(windows: tuple[Window, ...]) -> float:
-    return min((window.until for window in windows), default=math.inf)
 
 
 def matches(node: str, patterns: tuple[str, ...]) -> bool:

@@ -136,3 +136,5 @@ def decode(body: bytes, form: type[_T]) -> _T:
         return msgspec.json.decode(body, type=form)
     except msgspec.DecodeError as error:
         raise BodyError(str(error)[:200]) from None
+    except RecursionError:
+        raise BodyError("it is nested too deeply") from None

@@ -8,7 +8,7 @@ from ibmon.controller.cases import Case
 from ibmon.controller.ledger import Book
 from ibmon.controller.notebook import Notebook
 from ibmon.controller.room import Room
-from ibmon.controller.roster import Roster
+from ibmon.controller.roster import REMEMBERED, Roster
 from ibmon.drain import policy
 from ibmon.model import NodeView, Now
 
@@ -36,7 +36,8 @@ class OrphanDesk:
         drain_id = policy.parse_reason(view.reason) if view is not None else None
         if view is None or drain_id is None:
             self.found.pop(node, None)
-            self.wanted.pop(node, None)
+            if node in self._room.nodes:
+                self.wanted.pop(node, None)
             return
         entry = self._book.alerts.get(node)
         recorded = entry is not None and entry.id == drain_id
@@ -67,17 +68,22 @@ class OrphanDesk:
     # ------------------------------------------------------------------------------------- what people want back
 
     def assign(self, cases_of: Callable[[str], Iterable[Case]], busy: str | None, now: Now) -> None:
-        """Bring each person's release to its case, and end those whose drain is not there any more."""
+        """Bring each person's release to its case, and end those whose drain is not there any more.
+
+        A node that a view lacks proves nothing: its release waits, a day at most.
+        """
         for node, giving in list(self._book.releases.items()):
             cases = [case for case in cases_of(node) if case.id == giving.id]
             for case in cases:
                 case.by = giving.user
-            if cases or node == busy or node in self.wanted:
+            if cases or node == busy or not self._room.seq:
                 continue
             view = self._room.claimed.get(node)
+            absent = node not in self._room.nodes and now.wall - giving.at < REMEMBERED
             if view is not None and policy.parse_reason(view.reason) == giving.id:
-                self._open(view, giving.id, giving.user, giving.at, now)
-            elif self._room.seq:
+                if node not in self.wanted:
+                    self._open(view, giving.id, giving.user, giving.at, now)
+            elif not absent:
                 self.finished(node, giving.id)
 
     def _open(self, view: NodeView, drain_id: str, user: str, asked: float, now: Now) -> None:

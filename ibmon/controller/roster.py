@@ -27,12 +27,13 @@ SAVE_EVERY: Final = 600.0
 
 
 class Known(msgspec.Struct, gc=False):
-    """A node's newest report, and when it came. `booted`: when its boot was seen to change (monotonic)."""
+    """A node's newest report, and when it came. `booted`: when its boot was seen to begin, after `former` (monotonic)."""
 
     report: Report
     at: float
     wall: float
     booted: float = -math.inf
+    former: str = ""
 
 
 class Turned(msgspec.Struct):
@@ -54,7 +55,8 @@ class Roster:
 
     def __init__(self, seen: Mapping[str, float], quorum: float, now: Now) -> None:
         self._quorum = quorum
-        self.seen = {name: float(wall) for name, wall in seen.items() if now.wall - wall < REMEMBERED}
+        self.seen = {name: min(wall, now.wall) for name, wall in seen.items() if now.wall - wall < REMEMBERED}
+        self._loaded = now
         self.known: dict[str, Known] = {}
         self.missing: set[str] = set()
         # By the time of the last report, the oldest first. Only an OrderedDict finds its first in constant time.
@@ -77,7 +79,8 @@ class Roster:
         """Why a report is not taken in.
 
         Within a boot `seq` must grow. A report of another boot than the newest must have been sent after that: one of
-        an older boot that comes late would bring back what is over.
+        an older boot that comes late would bring back what is over. One of the boot before that is sent later is of
+        another machine with the same name.
         """
         known = self.known.get(report.node)
         if known is not None:
@@ -87,6 +90,8 @@ class Roster:
                     return Refused("replay", f"seq {report.seq} comes after {last.seq}")
             elif report.sent <= last.sent:
                 return Refused("replay", "it is of an earlier boot than the newest report")
+            elif report.boot_id == known.former:
+                return Refused("replay", "its boot is over: two machines have this name, or one has a clone's identity")
         skew = report.sent - now.wall
         if abs(skew) > SKEW or math.isnan(skew):
             return Refused("skew", f"it was sent {skew:+.0f} s from this clock, at most {SKEW:.0f} s are taken")
@@ -99,8 +104,9 @@ class Roster:
         if before is None:
             self.known[node] = Known(report, now.monotonic, now.wall)
         else:
-            booted = before.booted if before.report.boot_id == report.boot_id else now.monotonic
-            self.known[node] = Known(report, now.monotonic, now.wall, booted)
+            same = before.report.boot_id == report.boot_id
+            booted, former = (before.booted, before.former) if same else (now.monotonic, before.report.boot_id)
+            self.known[node] = Known(report, now.monotonic, now.wall, booted, former)
         if node in self._order:
             self._order.move_to_end(node)
         self._order[node] = now.monotonic
@@ -127,6 +133,8 @@ class Roster:
             forgotten = self._forget(now)
         opened = not self._open and now.monotonic - self._start >= SETTLE and self._enough()
         self._open = self._open or opened
+        # A process that never lives as long as `SAVE_EVERY` must leave to the next one who the fleet is, too.
+        save, self._unsaved = save or (opened and self._unsaved), self._unsaved and not opened
         return Turned(missing, forgotten, opened, save)
 
     def next_due(self) -> float:
@@ -137,13 +145,18 @@ class Roster:
         return min(silent, opens, save)
 
     def _forget(self, now: Now) -> list[str]:
-        gone = [name for name in self.missing if now.wall - self.seen[name] >= REMEMBERED]
+        gone = [name for name in self.missing if now.monotonic - self._heard(name) >= REMEMBERED]
         for name in gone:
             self.missing.discard(name)
             self._reported.discard(name)
             del self.seen[name]
             self.known.pop(name, None)
         return gone
+
+    def _heard(self, name: str) -> float:
+        """When a node was heard last, on the clock that nobody sets."""
+        known = self.known.get(name)
+        return known.at if known is not None else self._loaded.monotonic + self.seen[name] - self._loaded.wall
 
     def _enough(self) -> bool:
         return len(self._reported) >= self._quorum * len(self.seen) - 1e-9
