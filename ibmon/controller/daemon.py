@@ -28,9 +28,10 @@ from ibmon.controller.api import Site, views_are_open
 from ibmon.controller.brain import World
 from ibmon.controller.conditions import Conditions
 from ibmon.controller.fleet import FleetDesk
-from ibmon.controller.keeping import Keeper, LedgerConflict
+from ibmon.controller.keeping import Keeper
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
+from ibmon.controller.saving import Saving
 from ibmon.controller.schedulers import FleetScheduler
 from ibmon.controller.server import FleetServer, calm_collector
 from ibmon.controller.values import (
@@ -40,6 +41,7 @@ from ibmon.controller.values import (
     DrainJob,
     Fleet,
     FleetView,
+    Job,
     NodeRow,
     Outcome,
     Refused,
@@ -97,13 +99,14 @@ class Controller:
         self._notifier = Notifier()
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
-        self._unsaved = ""
         self._stop_file = reconcile.stop_file_present(config.action.stop_file)
         self._reporters: tuple[str, ...] = ()  # one of them
         self._conditions: Conditions | None = None
         self._worker: Worker | None = None
         self._term = 0
         self._leading = False
+        self._beginning: asyncio.Task[None] | None = None
+        self._ready: DrainJob | None = None  # goes out once what the ledger says of it is saved
         self.metrics = FleetMetrics()
 
     # ------------------------------------------------------------------------------------- start and stop
@@ -139,12 +142,13 @@ class Controller:
             touched=self._touched,
         )
         self.server = FleetServer(config.controller, Site(world))
+        self._saving = Saving(self._keeper, self.server.call, self._clock, self._saved)
         scheduler = self._given_scheduler or schedulers.configured(config, lambda: self._reporters)
         self.server.start()
         if scheduler is not None:
             self._start_scheduler(scheduler)
         if self._leader is None:
-            self.server.call(lambda: self._lead(self._clock.now())).result()
+            self.server.call(self._begin).result().result()
         else:
             self._leader.start()
         self._housekeeping = Housekeeping(self._chore)
@@ -254,10 +258,9 @@ class Controller:
             log.warning(logs.line("stop-file", {"present": present}))
         if self._leader is None:
             if not self._leading:
-                self._lead(now)
+                self._begin()
         elif self._leader.is_leader() and self._leader.term != self._term:
-            self._term = self._leader.term
-            self._lead(now)
+            self._begin()
         elif self._leading and not self._leader.is_leader():
             self._leading = False
             self.desk.lead(leader=False, now=now)
@@ -265,27 +268,35 @@ class Controller:
                 self._conditions.forget()
         self._touched()
 
-    def _lead(self, now: Now) -> None:
+    def _begin(self) -> Future[None]:
+        """Begin to lead, unless that is under way; the future ends when it has worked or not."""
+        ended: Future[None] = Future()
+        if self._beginning is None:
+            self._leading, self._term = False, self._leader.term if self._leader is not None else 0
+            self._beginning = asyncio.get_running_loop().create_task(self._lead())
+        self._beginning.add_done_callback(lambda _: ended.set_result(None))
+        return ended
+
+    async def _lead(self) -> None:
         """Begin to decide: with the ledger as it lies there now, and knowing nothing else from before.
 
-        It is saved at once: an instance that believes to lead still cannot write it after that.
+        It is saved at once: an instance that believes to lead still cannot write it after that. Where the ledger lies
+        may be slow to answer, and this thread does not wait for it.
         """
         try:
-            ledger = self._ledger_of(self._keeper.load(), now)
-            desk = FleetDesk(self._settings, ledger, now, leader=True)
-            self._keeper.save(desk.ledger_bytes()).result()
+            data = await asyncio.wrap_future(self._keeper.load())
+            now = self._clock.now()
+            desk = FleetDesk(self._settings, self._ledger_of(data, now), now, leader=True)
+            await asyncio.wrap_future(self._keeper.save(desk.ledger_bytes()))
         except StoreError as error:
             log.error("%s: nothing is decided before that works", error)
             self._term = 0  # tried again at the next beat
             return
-        self.desk, self._leading = desk, True
+        finally:
+            self._beginning = None
+        self.desk, self._leading, self._ready = desk, True, None
         if self._worker is not None:
             self._worker.look()
-
-    def _begin_anew(self) -> None:
-        """Another instance has written the ledger: what this one knows is void."""
-        self._leading, self._term = False, 0
-        self._beat(self._stop_file)
 
     def _ledger_of(self, data: bytes | None, now: Now) -> Ledger:
         if data is None:
@@ -333,14 +344,12 @@ class Controller:
         self._planned = False
         now = self._clock.now()
         self._write_down(now)
-        if self.desk.changed:
-            self._save().add_done_callback(lambda _: self._after_saving())
+        if self._saving.out:
+            return  # its end brings another turn
+        if self._leading and self._saving.due(self.desk, now.monotonic):
+            self._save()
         else:
             self._let_out(now)
-
-    def _after_saving(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self.server.call(lambda: self._let_out(self._clock.now()))
 
     def _write_down(self, now: Now) -> None:
         notes = self.desk.notes()
@@ -352,14 +361,21 @@ class Controller:
     def _let_out(self, now: Now) -> None:
         able = self._worker is not None and self.leads() and not self._stop_file
         job = self.desk.next_job(now) if able else None
-        if job is not None and self._worker is not None:
-            if isinstance(job, DrainJob) and self._unsaved:
-                refused = EffectDone("drain", job.intent.id, "failed", BlockCode.SCHEDULER_UNREACHABLE, self._unsaved)
-                self.desk.done(Outcome(job.node, refused), now)
-            else:
-                self._worker.submit(job)
+        if isinstance(job, DrainJob) and self.desk.changed and not self._saving.trouble:
+            self._ready = job
+            self._save()
+        elif job is not None:
+            self._send(job, now)
         self._write_down(now)
         self._plan(now)
+
+    def _send(self, job: Job, now: Now) -> None:
+        """Have a job carried out; a drain whose record cannot be saved is not made."""
+        if isinstance(job, DrainJob) and (why := self._saving.trouble):
+            refused = EffectDone("drain", job.intent.id, "blocked", BlockCode.SCHEDULER_UNREACHABLE, why)
+            self.desk.done(Outcome(job.node, refused), now)
+        elif self._worker is not None:
+            self._worker.submit(job)
 
     def _plan(self, now: Now) -> None:
         """Turn again when something changes by itself."""
@@ -373,27 +389,16 @@ class Controller:
 
     def _save(self) -> Future[None]:
         """Begin to save what the desk holds now."""
-        desk = self.desk
-        saving = self._keeper.save(desk.ledger_bytes())
+        return self._saving.begin(self.desk)
 
-        def told(done: Future[None]) -> None:
-            error = done.exception()
-            if error is None:
-                if self._unsaved:
-                    log.info(logs.line("saving-again", {}))
-                self._unsaved = ""
-                with contextlib.suppress(RuntimeError):
-                    self.server.call(desk.saved)
-                return
-            if str(error) != self._unsaved:
-                log.error("%s: nothing new is drained until the ledger can be saved", error)
-            self._unsaved = str(error)
-            if isinstance(error, LedgerConflict):
-                with contextlib.suppress(RuntimeError):
-                    self.server.call(self._begin_anew)
-
-        saving.add_done_callback(told)
-        return saving
+    def _saved(self, conflict: bool) -> None:  # noqa: FBT001 (the one thing that it is about)
+        """A saving has ended: what waited for it goes on."""
+        if conflict:
+            self._begin()  # another instance has written the ledger: what this one knows is void
+        if self._ready is not None and not self._saving.out:
+            job, self._ready = self._ready, None
+            self._send(job, self._clock.now())
+        self._turn()
 
 
 class _Pages:

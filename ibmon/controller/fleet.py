@@ -92,9 +92,14 @@ class FleetDesk:
         """The ledger as it is to be saved."""
         return self._book.to_bytes(self._roster.seen)
 
-    def saved(self) -> None:
-        """What `ledger_bytes` gave last is saved."""
-        self._book.saved()
+    @property
+    def revision(self) -> int:
+        """Grows with each change of the ledger."""
+        return self._book.revision
+
+    def saved(self, revision: int) -> None:
+        """What `ledger_bytes` gave at this revision is saved."""
+        self._book.saved(revision)
 
     @property
     def stopped(self) -> bool:

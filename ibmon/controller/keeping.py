@@ -6,6 +6,8 @@ It knows nothing of what the ledger says.
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -17,6 +19,9 @@ from ibmon.runtime import logs
 from ibmon.store import Store
 
 log = logging.getLogger(__name__)
+WAITING_LINES: Final = 10_000
+"""Lines that wait for a slow disk at most; beyond that the oldest are in the log alone."""
+
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -37,7 +42,7 @@ class LedgerPlace(Protocol):
 
 
 class Keeper:
-    """Saves the ledger and writes the audit log.
+    """Saves the ledger and writes the audit log. However slow the disk is, what waits for it is bounded.
 
     Args:
         store: the file of the audit log; of the ledger too unless it lies elsewhere.
@@ -48,14 +53,43 @@ class Keeper:
         self._store = store
         self._ledger = ledger
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ibmon-ledger")
+        self._lock = threading.Lock()
+        self._next: tuple[bytes, Future[None]] | None = None
+        self._lines: deque[tuple[float, Note]] = deque(maxlen=WAITING_LINES)
+        self._writing = False
 
-    def load(self) -> bytes | None:
-        """The ledger as saved last; StoreError where it cannot be read. Waits for it."""
-        return self._thread.submit(self._ledger.load).result()
+    def load(self) -> Future[bytes | None]:
+        """Begin to load the ledger as saved last; the future ends with StoreError where it cannot be read."""
+        return self._thread.submit(self._ledger.load)
 
     def save(self, data: bytes) -> Future[None]:
-        """Begin to save the ledger; the future ends with StoreError where that fails."""
-        return self._thread.submit(self._ledger.save, data)
+        """Begin to save the ledger; the future ends with StoreError where that fails.
+
+        One that still waits for its turn is overtaken by a newer one, and ends with it.
+        """
+        with self._lock:
+            if self._next is not None:
+                future = self._next[1]
+                self._next = data, future
+                return future
+            future = Future()
+            future.set_running_or_notify_cancel()
+            self._next = data, future
+        self._thread.submit(self._save)
+        return future
+
+    def _save(self) -> None:
+        with self._lock:
+            waiting, self._next = self._next, None
+        if waiting is None:
+            return
+        data, future = waiting
+        try:
+            self._ledger.save(data)
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
     def set_aside(self, data: bytes, wall: float) -> str:
         """Keep a ledger that cannot be used beside the new one; where it lies, or why it could not be kept."""
@@ -71,7 +105,23 @@ class Keeper:
         """Log these lines, and add them to the audit log."""
         for note in notes:
             log.log(_LEVELS[note.level], "%s", logs.line(note.event, note.fields))
-            self._thread.submit(self._store.add_event, wall, note.level, note.event, note.fields)
+            with self._lock:
+                self._lines.append((wall, note))
+                begun, self._writing = self._writing, True
+            if not begun:
+                self._thread.submit(self._write_lines)
+
+    def _write_lines(self) -> None:
+        while True:
+            with self._lock:
+                if not self._lines:
+                    self._writing = False
+                    return
+                wall, note = self._lines.popleft()
+            try:
+                self._store.add_event(wall, note.level, note.event, note.fields)
+            except Exception:
+                log.exception("a line of the audit log could not be written")
 
     def audit(self, limit: int) -> Sequence[Mapping[str, Any]]:
         """The newest lines of the audit log, newest first; StoreError where they cannot be read."""

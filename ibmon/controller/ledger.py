@@ -123,21 +123,20 @@ class Book:
         self.releases = dict(ledger.releases)
         self._modes: dict[str, Mode] = {}
         self._ends: dict[str, float] = {}  # of windows, monotonic
-        self._revision = self._written = self._saved = 0
+        self.revision = self._saved = 0
 
     @property
     def changed(self) -> bool:
         """Whether something must be saved before anybody relies on it."""
-        return self._revision != self._saved
+        return self.revision != self._saved
 
     def touch(self) -> None:
         """Something was changed."""
-        self._revision += 1
+        self.revision += 1
         self._modes = {}
 
     def to_bytes(self, seen: Mapping[str, float]) -> bytes:
         """The document as it is now."""
-        self._written = self._revision
         return msgspec.json.encode(
             Ledger(
                 stop=self.stop,
@@ -149,9 +148,9 @@ class Book:
             )
         )
 
-    def saved(self) -> None:
-        """What `to_bytes` gave last is safe now; what was changed since is not."""
-        self._saved = self._written
+    def saved(self, revision: int) -> None:
+        """What `to_bytes` gave at this revision is safe now; what was changed since is not."""
+        self._saved = max(self._saved, revision)
 
     def mode_of(self, node: str, default: Mode) -> Mode:
         """How far the controller goes with a node: the newest wave that has it, else `default`.

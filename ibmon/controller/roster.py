@@ -27,7 +27,7 @@ SAVE_EVERY: Final = 600.0
 
 
 class Known(msgspec.Struct, gc=False):
-    """A node's newest report, and when it came. `booted`: when its boot was seen to begin, after `former` (monotonic)."""
+    """A node's newest report, and when it came. `booted`: when its boot was seen to follow `former` (monotonic)."""
 
     report: Report
     at: float

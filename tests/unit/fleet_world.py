@@ -159,7 +159,7 @@ class World:
     def save(self):
         if self.desk.changed:
             self.disk = self.desk.ledger_bytes()
-            self.desk.saved()
+            self.desk.saved(self.desk.revision)
 
     def carry_out(self, job):
         client = self.cluster.client(job.node)

@@ -1,6 +1,7 @@
 """The running controller: reports over a real socket in, drains at a simulated scheduler out, a ledger that lasts."""
 
 import base64
+import threading
 import time
 import urllib.request
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ from ibmon.config import ControllerConfig
 from ibmon.configfile import ConfigError, loads
 from ibmon.controller.daemon import Controller
 from ibmon.controller.keeping import LedgerConflict
+from ibmon.controller.ledger import Ledger
 from ibmon.controller.schedulers import WholeScheduler
-from ibmon.controller.values import Ask
+from ibmon.controller.values import AlertSeen, Ask
 from ibmon.drain.cluster import Cluster
 from ibmon.drain.controller import ControllerClient, NotLeaderError
 from ibmon.drain.reconcile import LATE
@@ -63,11 +65,11 @@ class World:
             f'[state]\ndirectory = "{self.directory}/state"\n'
         )
 
-    def start(self):
+    def start(self, more=""):
         cluster = self.cluster
         pools = lambda: cluster.client(NODES[0]).read_pools()  # noqa: E731
         scheduler = WholeScheduler(pools, cluster.client, lambda _: {})
-        self.running = Controller(self.config(), scheduler=scheduler, look_seconds=0.05, clock=self.clock)
+        self.running = Controller(self.config(more), scheduler=scheduler, look_seconds=0.05, clock=self.clock)
         self.running.start()
         return self.running
 
@@ -205,7 +207,7 @@ def test_while_the_ledger_cannot_be_saved_nothing_new_is_drained_and_nodes_are_g
     monkeypatch.setattr(controller._keeper._ledger, "save", fail)
     with pytest.raises(StoreError):
         controller.server.call(controller._save).result().result()
-    world.until(lambda: controller._unsaved)
+    world.until(lambda: controller._saving.trouble)
     world.unfit(NODES[1])
     world.report(NODES[0], intent=Wish(id=ID), owned=Owned(ID, WHY, held=True))
     world.until(lambda: not world.drained(NODES[0]))
@@ -305,6 +307,7 @@ def test_an_instance_that_begins_to_lead_again_waits_for_a_new_quorum(world):
     world.open_quorum()
     controller._leader = SimpleNamespace(is_leader=lambda: True, term=1, close=lambda _: None)
     controller.server.call(lambda: controller._beat(False)).result()
+    world.until(controller.leads)
     world.fresh()
     world.unfit(NODES[0])
     world.fresh()
@@ -312,3 +315,73 @@ def test_an_instance_that_begins_to_lead_again_waits_for_a_new_quorum(world):
     world.open_quorum()
     world.unfit(NODES[0])
     world.until(lambda: world.drained(NODES[0]))
+
+
+class SlowPlace:
+    """A place for the ledger that answers when it is let."""
+
+    def __init__(self, place):
+        self.place, self.saved, self.free = place, [], threading.Event()
+
+    def load(self):
+        assert self.free.wait(SECONDS)
+        return self.place.load()
+
+    def save(self, data):
+        assert self.free.wait(SECONDS)
+        self.saved.append(data)
+        self.place.save(data)
+
+
+@pytest.fixture
+def slow(world):
+    """A controller whose ledger hangs from now on."""
+    controller = world.start()
+    world.open_quorum()
+    place = controller._keeper._ledger = SlowPlace(controller._keeper._ledger)
+    yield place
+    place.free.set()
+
+
+def test_while_the_ledger_hangs_reports_are_answered_and_only_the_newest_state_waits(world, slow):
+    controller = world.running
+    for number in range(200):
+        ask = Ask(action="mode", user="alice", nodes=(NODES[number % 100],), mode=Mode.DRAIN)
+        controller.server.call(lambda ask=ask: controller.desk.ask(ask, world.clock.now())).result()
+        controller.server.call(controller._save).result()
+    assert world.report(NODES[0]).mode is Mode.DRAIN
+    slow.free.set()
+    controller.server.call(controller._save).result().result()
+    assert len(slow.saved) <= 3
+    assert len(Ledger.read(slow.saved[-1]).waves) == 100
+
+
+def test_an_instance_that_waits_for_its_ledger_answers_at_once_that_it_does_not_lead(world, slow):
+    controller = world.running
+    controller._leader = SimpleNamespace(is_leader=lambda: True, term=1, close=lambda _: None)
+    controller.server.call(lambda: controller._beat(False)).result(1)
+    with pytest.raises(NotLeaderError):
+        world.report(NODES[0])
+    assert urllib.request.urlopen(f"{controller.server.url}/healthz", timeout=1).status == 200
+    controller.server.call(lambda: controller._beat(False)).result(1)  # and does not begin once more
+    slow.free.set()
+    world.until(controller.leads)
+    assert len(slow.saved) == 1
+
+
+def test_a_drain_for_an_alert_goes_out_after_its_record_is_durable(world):
+    controller = world.start('drain_on = ["IbPortDown"]\n')
+    world.open_quorum()
+    place, entries = controller._keeper._ledger, []
+    drain = world.cluster.drain
+
+    def look_first(node, reason):
+        entries.append(Ledger.read(place.load()).alerts[node])
+        drain(node, reason)
+
+    world.cluster.drain = look_first
+    seen = AlertSeen("IbPortDown", NODES[9], True, "f1", world.clock.now().wall, "port 1 is down")
+    controller.server.call(lambda: controller.desk.alert(seen, world.clock.now())).result()
+    world.clock.ahead += 15.0  # of its siblings nothing is heard
+    world.until(lambda: world.drained(NODES[9]))
+    assert [entry.asked for entry in entries] == [world.clock.now().wall]

@@ -1,4 +1,4 @@
-"""Bodies that no honest client sends: each is refused in one line, and nothing is logged as a fault of the controller."""
+"""Bodies that no honest client sends: each is refused in one line, and no fault of the controller is logged."""
 
 import json
 

@@ -383,12 +383,15 @@ def test_changed_stays_until_what_was_written_is_safe():
     world.save()
     world.desk.ask(Ask(action="stop", user="ann"), world.now)
     assert world.desk.changed
+    written = world.desk.revision
     world.desk.ledger_bytes()
     world.desk.ask(Ask(action="start", user="ann"), world.now)
-    world.desk.saved()
-    assert world.desk.changed
+    newer = world.desk.revision
     world.desk.ledger_bytes()
-    world.desk.saved()
+    world.desk.saved(written)
+    assert world.desk.changed
+    world.desk.saved(newer)
+    world.desk.saved(written)  # told late
     assert not world.desk.changed
 
 
