@@ -58,6 +58,11 @@ class SchedulerError(Exception):
         self.forbidden = forbidden
         self.unnamed = unnamed
 
+    @property
+    def missing(self) -> bool:
+        """Whether the scheduler answered that there is no such object."""
+        return False
+
 
 class PoolView(Protocol):
     """What the limits need of a pool (partition)."""

@@ -48,6 +48,7 @@ class Conditions:
         self._words: dict[str, _Word] = {}
         self._tellers: dict[str, Teller] = {}
         self._due: list[tuple[float, int, str]] = []  # monotonic time, turn, node
+        self._absent: set[str] = set()  # of nodes that the scheduler has not got, which was said
         self._turns: dict[str, int] = {}  # the newest turn of each node; an older entry of it is void
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -120,13 +121,32 @@ class Conditions:
                 self._tellers[node] = self._teller(node)
             reconcile.publish(self._tellers[node], word.fitness, word.why, self._gates(node))
         except SchedulerError as error:
+            if error.missing:
+                self._miss(node, word, again)
+                return 0.0
             log.warning("%s", logs.line("condition", {"node": node, "written": False, "detail": str(error)}))
             pause = self._backoff.next()
             if not error.forbidden:
                 again = 0.0
         else:
             self._backoff.reset()
+            self._absent.discard(node)
         with self._lock:
             if node in self._words:
                 self._plan(node, self._clock.now().monotonic + again)
         return pause
+
+    def _miss(self, node: str, word: _Word, again: float) -> None:
+        """The scheduler has no such node: one that reports is looked for again, one that is silent too is forgotten."""
+        self._tellers.pop(node, None)
+        if node not in self._absent:
+            self._absent.add(node)
+            log.warning(
+                "%s", logs.line("condition", {"node": node, "written": False, "detail": "there is no such node"})
+            )
+        with self._lock:
+            if word.fitness is not NodeFitness.UNKNOWN:
+                self._plan(node, self._clock.now().monotonic + again)
+            elif self._words.get(node) == word:
+                del self._words[node], self._turns[node]
+                self._absent.discard(node)

@@ -31,6 +31,7 @@ from ibmon.controller.fleet import FleetDesk
 from ibmon.controller.keeping import Keeper
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
+from ibmon.controller.roster import MISSING
 from ibmon.controller.saving import Saving
 from ibmon.controller.schedulers import FleetScheduler
 from ibmon.controller.server import FleetServer, calm_collector
@@ -52,7 +53,7 @@ from ibmon.controller.worker import LOOK_SECONDS, News, Permits, Unread, Worker
 from ibmon.drain import reconcile
 from ibmon.exporter.errors import ExporterError
 from ibmon.messages import EffectDone
-from ibmon.model import BlockCode, Mode, Now
+from ibmon.model import BlockCode, Mode, NodeFitness, Now
 from ibmon.ports import Clock, StoreError
 from ibmon.report import Reply, Report
 from ibmon.runtime import host, logs
@@ -357,6 +358,10 @@ class Controller:
             if note.event == "fabric-event-begins":
                 self.metrics.fabric_event(str(note.fields.get("rule", "")))
         self._keeper.note(notes, now.wall)
+        silenced = self.desk.silenced()
+        if self._conditions is not None:
+            for node in silenced:
+                self._conditions.show(node, NodeFitness.UNKNOWN, f"it has not reported for {MISSING:g} s")
 
     def _let_out(self, now: Now) -> None:
         able = self._worker is not None and self.leads() and not self._stop_file

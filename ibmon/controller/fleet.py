@@ -79,6 +79,7 @@ class FleetDesk:
         self._out: tuple[Job, Case] | None = None
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._window_due = self._book.first_end(now)
+        self._silenced: set[str] = set()
         self._viewer = Viewer(self._book, self._roster, self._fabric, self._room, self._bars, self._orphans.found)
 
     # ------------------------------------------------------------------------------------- for the runtime
@@ -117,6 +118,11 @@ class FleetDesk:
         """Lines for the audit log since the last call."""
         return self._notebook.take()
 
+    def silenced(self) -> frozenset[str]:
+        """Nodes that went silent since the last call: what they said last holds no more."""
+        silenced, self._silenced = frozenset(self._silenced), set()
+        return silenced
+
     def next_due(self) -> float:
         """Earliest monotonic time at which anything changes without input, or infinity."""
         waits = self._out is not None or self.stopped
@@ -132,6 +138,7 @@ class FleetDesk:
             self._notebook.refused(node, refused)
             return refused
         before, was_missing = self._roster.take(report, now)
+        self._silenced.discard(node)
         if was_missing:
             self._notebook.tell("info", "node-back", node=node)
         self._notebook.accepted(node)
@@ -360,6 +367,7 @@ class FleetDesk:
         turned = self._roster.turn(now)
         if turned.save:
             self._book.touch()
+        self._silenced.update(turned.missing)
         self._notebook.turned(turned, self._roster.quorum())
         for node in turned.forgotten:
             self._docket.cases.pop(node, None)

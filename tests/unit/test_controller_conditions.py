@@ -6,6 +6,7 @@ import pytest
 
 from ibmon.config import LimitsConfig
 from ibmon.controller.conditions import HEARTBEAT, Conditions
+from ibmon.drain.kube_client import KubeError
 from ibmon.drain.reconcile import Gates
 from ibmon.model import Mode, NodeFitness, Now
 from ibmon.ports import SchedulerError
@@ -20,7 +21,7 @@ class Site:
         self.at = 0.0
         self.said = []
         self.mode, self.stop = Mode.DRAIN, False
-        self.broken = 0
+        self.broken, self.gone = 0, set()
         self.news = threading.Condition()
         self.conditions = Conditions(lambda node: Teller(self, node), self.gates, self)
         self.conditions.start()
@@ -43,6 +44,10 @@ class Teller:
 
     def publish(self, fitness, why):
         with self.site.news:
+            if self.node in self.site.gone:
+                self.site.said.append((self.node, "gone", why))
+                self.site.news.notify_all()
+                raise KubeError("not found", 404)
             if self.site.broken:
                 self.site.broken -= 1
                 raise SchedulerError("connection refused")
@@ -101,3 +106,24 @@ def test_what_is_forgotten_is_not_told(site):
     site.at = HEARTBEAT * 2
     site.conditions.show("b", NodeFitness.FIT, "")
     assert site.wait(2) == [("a", "fit", ""), ("b", "fit", "")]
+
+
+def test_nodes_that_kubernetes_has_not_got_keep_no_other_waiting_and_are_told_of_once(site, caplog):
+    site.gone = {f"gone{i}" for i in range(20)}
+    for node in site.gone:
+        site.conditions.show(node, NodeFitness.FIT, "")
+    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    assert ("a", "unfit", "port-down") in site.wait(21)
+    site.at = HEARTBEAT * 1.3
+    site.conditions.show("b", NodeFitness.FIT, "")
+    site.wait(43)
+    assert caplog.text.count("there is no such node") == 20
+
+
+def test_a_node_that_is_silent_and_not_there_any_more_leaves_nothing_behind(site):
+    site.gone = {"a"}
+    site.conditions.show("a", NodeFitness.UNKNOWN, "it has not reported")
+    site.wait(1)
+    site.conditions.close(SECONDS)
+    held = (site.conditions._words, site.conditions._turns, site.conditions._tellers, site.conditions._absent)
+    assert not any("a" in names for names in held)

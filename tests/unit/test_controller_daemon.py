@@ -14,6 +14,7 @@ from ibmon.configfile import ConfigError, loads
 from ibmon.controller.daemon import Controller
 from ibmon.controller.keeping import LedgerConflict
 from ibmon.controller.ledger import Ledger
+from ibmon.controller.roster import MISSING
 from ibmon.controller.schedulers import WholeScheduler
 from ibmon.controller.values import AlertSeen, Ask
 from ibmon.drain.cluster import Cluster
@@ -385,3 +386,15 @@ def test_a_drain_for_an_alert_goes_out_after_its_record_is_durable(world):
     world.clock.ahead += 15.0  # of its siblings nothing is heard
     world.until(lambda: world.drained(NODES[9]))
     assert [entry.asked for entry in entries] == [world.clock.now().wall]
+
+
+def test_a_silent_node_is_not_called_healthy_for_ever(world):
+    controller = world.start()
+    told = {}
+    controller._conditions = SimpleNamespace(
+        show=lambda node, fitness, _: told.update({node: fitness}), close=lambda _: None, forget=lambda: None
+    )
+    world.report(NODES[0])
+    assert told == {NODES[0]: NodeFitness.FIT}
+    world.clock.ahead += MISSING
+    world.until(lambda: told[NODES[0]] is NodeFitness.UNKNOWN)

@@ -169,3 +169,13 @@ def test_nodes_that_were_seen_in_the_future_count_for_a_day_and_not_longer():
     world.all_say()
     world.work()
     assert world.desk.counts(world.now).quorum.seen == 1
+
+
+def test_of_a_node_that_falls_silent_it_is_said_once_that_nothing_is_known():
+    world = World(3).begin()
+    world.round(2, silent=["n2"])
+    world.round(silent=["n2", "n3"])
+    assert world.desk.silenced() == {"n2"}
+    world.round(2, silent=["n2", "n3"])
+    world.say("n3")  # it is back before anybody asks
+    assert world.desk.silenced() == set()
