@@ -10,6 +10,8 @@ import click
 from ibmon.cli.common import Failure, Group, Settings, as_duration
 from ibmon.cli.reaching import as_json_option, connect, get, names, post, reaching
 
+FITNESS = ("fit", "watch", "unfit", "unknown")
+
 _nodes = click.option(
     "--nodes", "listed", metavar="NODE,...", multiple=True, help="Nodes by name or shell pattern, in quotes: 'gpu-1*'."
 )
@@ -68,7 +70,7 @@ def status(settings: Settings, url: str | None, token_file: str | None, as_json:
 
 @command.command()
 @click.argument("patterns", metavar="[NODE]...", nargs=-1)
-@click.option("--fitness", metavar="FITNESS,...", multiple=True, help="Only these: fit, watch, unfit, unknown.")
+@click.option("--fitness", metavar="FITNESS,...", multiple=True, help=f"Only these: {', '.join(FITNESS)}.")
 @reaching
 @as_json_option
 @click.pass_obj
@@ -83,7 +85,10 @@ def nodes(
     """Show nodes in a line each; all, or those whose names fit shell patterns."""
     from fnmatch import fnmatchcase
 
-    wanted, rows = names(fitness), get(connect(settings, url, token_file), "/api/v1/nodes")
+    wanted = names(fitness)
+    if unknown := [word for word in wanted if word not in FITNESS]:
+        raise click.UsageError(f"there is no fitness {unknown[0]!r}; write {', '.join(FITNESS)}")
+    rows = get(connect(settings, url, token_file), "/api/v1/nodes")
     chosen = [
         row
         for row in rows

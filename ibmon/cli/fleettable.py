@@ -14,11 +14,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ibmon.cli.controller import FITNESS
 from ibmon.cli.table import STYLES
 from ibmon.runtime.logs import line
 
 _PLAIN_WIDTH: Final = 160  # for a file or a pipe, where nothing limits a line
-_FITNESS: Final = ("fit", "watch", "unfit", "unknown")
 
 
 def show_fleet(fleet: Mapping[str, Any]) -> None:
@@ -48,6 +48,8 @@ def audit_line(row: Mapping[str, Any]) -> str:
     fields = dict(row)
     at, event = fields.pop("at", None), str(fields.pop("event", "?"))
     when = "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S ", time.localtime(at))
+    if isinstance(until := fields.get("until"), float):
+        fields["until"] = _when(until)
     shown = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in fields.items()}
     return _clean(when + line(event, shown))
 
@@ -91,8 +93,8 @@ def _window(window: Mapping[str, Any]) -> str:
 
 
 def _head(fleet: Mapping[str, Any]) -> Text:
-    head = Text.assemble((f"{sum(fleet['nodes'].get(word, 0) for word in _FITNESS)} nodes", "bold"))
-    for word in _FITNESS:
+    head = Text.assemble((f"{sum(fleet['nodes'].get(word, 0) for word in FITNESS)} nodes", "bold"))
+    for word in FITNESS:
         if count := fleet["nodes"].get(word, 0):
             head.append(", ")
             head.append(f"{count} {word}", STYLES[word])

@@ -6,6 +6,7 @@ Owns one connection and the token's way from its file into a header; the token i
 from __future__ import annotations
 
 import ipaddress
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,8 +15,10 @@ import urllib3
 from urllib3.util import Timeout
 
 from ibmon.alert.access import Access, AccessError
+from ibmon.drain.webcall import words_of
 
-_TIMEOUT: Final = Timeout(connect=5.0, read=20.0)  # longer than the controller waits for its ledger
+_READ: Final = 20.0  # seconds; longer than the controller waits for its ledger
+_TIMEOUT: Final = Timeout(connect=5.0, read=_READ)
 
 
 class ControllerError(Exception):
@@ -67,8 +70,10 @@ class Controller:
             told = msgspec.json.decode(response.data)
         except msgspec.DecodeError:
             raise ControllerError(f"{self._url} gave no answer of a controller (status {response.status})") from None
-        if response.status == 200:
+        if response.status == HTTPStatus.OK:
             return told
+        if response.status == HTTPStatus.UNAUTHORIZED and "Authorization" not in self._headers:
+            raise ControllerError(f"{self._url} wants a token: name its file by --token-file or IBMON_TOKEN_FILE")
         line = (told.get("error") or told.get("text")) if isinstance(told, dict) else None
         raise ControllerError(f"{line or 'refused'} ({self._url}, status {response.status})")
 
@@ -81,13 +86,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _why(error: urllib3.exceptions.HTTPError) -> str:
-    """In few words: the innermost cause has them."""
-    # A connection that is refused counts as one that took too long, for old users' sake.
-    if isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(
-        error, urllib3.exceptions.NewConnectionError
-    ):
-        return "no answer in time"
-    cause: BaseException = error
-    while (inner := cause.__cause__ or cause.__context__) is not None:
-        cause = inner
-    return (getattr(cause, "strerror", None) or str(cause)).strip().rstrip(".")
+    """In few words: those of the error within, where there is one."""
+    within = next((one for one in error.args if isinstance(one, Exception)), error)
+    return words_of(within, _READ)

@@ -9,14 +9,11 @@ import asyncio
 import contextlib
 import logging
 import math
-import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -57,6 +54,7 @@ from ibmon.model import BlockCode, Mode, NodeFitness, Now
 from ibmon.ports import Clock, StoreError
 from ibmon.report import Reply, Report
 from ibmon.runtime import host, logs
+from ibmon.runtime.foreground import begin
 from ibmon.runtime.housekeeping import Chore, Housekeeping
 from ibmon.runtime.notify import Notifier
 from ibmon.statedir import StateLock
@@ -101,6 +99,7 @@ class Controller:
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._stop_file = reconcile.stop_file_present(config.action.stop_file)
+        self._stop_file_seen = self._clock.now().wall
         self._reporters: tuple[str, ...] = ()  # one of them
         self._conditions: Conditions | None = None
         self._worker: Worker | None = None
@@ -255,7 +254,7 @@ class Controller:
     def _beat(self, present: bool) -> None:  # noqa: FBT001
         now = self._clock.now()
         if present is not self._stop_file:
-            self._stop_file = present
+            self._stop_file, self._stop_file_seen = present, now.wall
             log.warning(logs.line("stop-file", {"present": present}))
         if self._leader is None:
             if not self._leading:
@@ -320,6 +319,11 @@ class Controller:
             owned = report.owned
             self._conditions.show(report.node, report.fitness, owned.reason if owned else report.why)
         return msgspec.structs.replace(reply, stop=True) if self._stop_file else reply
+
+    def stop_by_file(self) -> Stop | None:
+        """The stop that the stop file means while it is there."""
+        file = self._config.action.stop_file
+        return Stop("its stop file", self._stop_file_seen, f"{file} is there") if self._stop_file else None
 
     def _take(self, news: News) -> None:
         now = self._clock.now()
@@ -429,10 +433,17 @@ class _Front:
         self._controller.desk.alert(seen, now)
 
     def ask(self, ask: Ask, now: Now) -> Told:
-        return self._controller.desk.ask(ask, now)
+        told = self._controller.desk.ask(ask, now)
+        file = self._controller.stop_by_file()
+        if file is None or not told.done or ask.action not in {"start", "release"}:
+            return told
+        return msgspec.structs.replace(
+            told, text=f"{told.text}; {file.reason}, so nothing is written before it is gone"
+        )
 
     def fleet(self, now: Now) -> Fleet:
-        return self._controller.desk.fleet(now)
+        fleet = self._controller.desk.fleet(now)
+        return msgspec.structs.replace(fleet, stop=fleet.stop or self._controller.stop_by_file())
 
     def counts(self, now: Now) -> Counts:
         return self._controller.desk.counts(now)
@@ -448,21 +459,8 @@ def run(loaded: Loaded) -> int:
     """Run the controller until SIGTERM or SIGINT; the exit code."""
     logs.setup()
     controller = Controller(loaded)
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        controller.stop()
-
-    def reload(_number: int, _frame: FrameType | None) -> None:
-        controller.ask_reload()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGHUP, reload)
-    try:
-        controller.start()
-    except (ExporterError, ConfigError) as error:
-        sys.stderr.write(f"ibmon: {error}\n")
-        return EXIT_USAGE
+    if (code := begin(controller, loaded)) is not None:
+        return code
     calm_collector()
     try:
         controller.loop()

@@ -178,6 +178,8 @@ def words_of(error: Exception, timeout: float) -> str:
         return f"no answer within {timeout:g} s"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS; write http:// if that is meant"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or 'no reason given'}"
     if isinstance(error, TlsError):

@@ -10,12 +10,10 @@ import contextlib
 import logging
 import os
 import queue
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -58,6 +56,7 @@ from ibmon.runtime import host, logs, schedulers
 from ibmon.runtime.actor import Actor, not_done
 from ibmon.runtime.condition import ConditionKeeper
 from ibmon.runtime.control import ControlServer
+from ibmon.runtime.foreground import begin, tell_doubts
 from ibmon.runtime.housekeeping import Chore, Housekeeping
 from ibmon.runtime.kmsg import KernelLog
 from ibmon.runtime.notify import Notifier
@@ -421,33 +420,13 @@ class Daemon:
             self._persistence.chore(chore)
 
 
-def tell_doubts(loaded: Loaded) -> None:
-    """What a configuration in force may not mean. One that is refused has its own line, and no others beside it."""
-    for doubt in loaded.warnings:
-        log.warning("%s", doubt)
-
-
 def run(loaded: Loaded, sysfs: Path, config_file: Path | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; the exit code."""
     logs.setup()
     sys.setswitchinterval(SWITCH_INTERVAL)
     daemon = Daemon(loaded, sysfs, reload=lambda: load(config_file), isolate=True)
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        daemon.stop()
-
-    def reload(_number: int, _frame: FrameType | None) -> None:
-        daemon.ask_reload()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGHUP, reload)
-    try:
-        daemon.start()
-    except (ExporterError, ConfigError) as error:
-        sys.stderr.write(f"ibmon: {error}\n")
-        return EXIT_USAGE
-    tell_doubts(loaded)
+    if (code := begin(daemon, loaded)) is not None:
+        return code
     try:
         daemon.loop()
     finally:

@@ -10,6 +10,7 @@ from ibmon.config import LimitsConfig
 from ibmon.controller.fleet import FleetDesk
 from ibmon.controller.ledger import Ledger
 from ibmon.controller.values import AlertSeen, Ask, DrainJob, FleetSettings, FleetView, Outcome, Refused
+from ibmon.controller.worker import Reported
 from ibmon.drain import policy, reconcile
 from ibmon.drain.cluster import Cluster
 from ibmon.drain.reconcile import Gates
@@ -36,19 +37,6 @@ def finding(rule="port-down", *, rail=0, onset=0.0, drains=True, recovering=Fals
 
 def hold(rule="port-down", *, rail=0, onset=0.0):
     return Hold(rule=rule, device=f"mlx5_{rail}", port=1, rail=rail, onset=onset, left=30.0)
-
-
-class Record:
-    """The store of one job: what it rests on."""
-
-    def __init__(self, record):
-        self.record_now = record
-
-    def ownership(self):
-        return self.record_now
-
-    def record(self, owned):
-        self.record_now = owned
 
 
 class Node:
@@ -167,10 +155,10 @@ class World:
             mode=lambda: self.desk.mode_of(job.node), stop=lambda: self.desk.stopped, limits=self.settings.limits
         )
         if isinstance(job, DrainJob):
-            return reconcile.drain(job.intent, client, Record(job.record), gates, self.now)
+            return reconcile.drain(job.intent, client, Reported(job.record), gates, self.now)
         if job.owned is None:
-            return reconcile.reclaim(client, Record(None), gates, self.now)
-        return reconcile.release(job.owned, client, Record(job.owned), gates, self.now)
+            return reconcile.reclaim(client, Reported(None), gates, self.now)
+        return reconcile.release(job.owned, client, Reported(job.owned), gates, self.now)
 
     def work(self, most=1000):
         """Do what there is to do, and return what was done: (node, effect, outcome, code)."""

@@ -11,6 +11,7 @@ import time
 import pytest
 from alertmanagers import FakeAlertmanager, cut, garbage, hang, large, seconds
 from authorities import Authority
+from delivery_counts import Metrics
 
 from ibmon.alert import delivery
 from ibmon.alert.alertmanager import AlertmanagerSender
@@ -24,17 +25,6 @@ RAILS = {PortId("mlx5_3", 1): 3}
 
 def finding(rule="port-down", severity=Severity.CRITICAL, device="mlx5_3") -> Finding:
     return Finding(rule, device, 1, "", severity, time.time() - 62, "DOWN/Polling", 60.0, "DOWN/Polling 62s>60s")
-
-
-class Metrics:
-    def __init__(self):
-        self.attempts, self.pending = [], {}
-
-    def delivery(self, target, *, arrived):
-        self.attempts.append((target, arrived))
-
-    def outbox(self, target, pending):
-        self.pending[target] = pending
 
 
 @pytest.fixture

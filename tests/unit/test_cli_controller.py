@@ -154,7 +154,7 @@ def test_the_controller_is_the_one_named_else_the_configured_one_else_that_of_th
     person.configure('url = "http://127.0.0.1:1"\n')
     assert person.types("controller", "status", "--controller", url, "--json")[0] == 0
     assert person.types("controller", "status")[2] == (
-        "ibmon: http://127.0.0.1:1 cannot be reached: Connection refused\n"
+        "ibmon: http://127.0.0.1:1 cannot be reached: connection refused\n"
     )
     person.configure(f'listen = ":{person.world.server.address.port}"\n')
     assert person.types("controller", "status", "--json")[0] == 0
@@ -190,7 +190,7 @@ def test_a_token_of_another_role_or_none_is_told_and_not_shown(person, monkeypat
     assert code == 1
     assert "needs a token of role operate; grafana's has role view" in err
     monkeypatch.delenv("IBMON_TOKEN_FILE")
-    assert "a bearer token is needed" in person.types("controller", "stop", "--reason", "x")[2]
+    assert "name its file by --token-file or IBMON_TOKEN_FILE" in person.types("controller", "stop", "--reason", "x")[2]
     person.token.write_text("wrong-token-0123456789")
     other = person.types("controller", "stop", "--reason", "x", "--token-file", str(person.token))[2]
     assert "this token is not known" in other
@@ -217,3 +217,20 @@ def test_what_is_no_controller_is_said_to_be_none(person):
     _, _, err = person.types("controller", "status", "--controller", f"{person.world.server.url}/metrics?")
     assert err.startswith("ibmon: ")
     assert err.count("\n") == 1
+
+
+def test_a_fitness_that_there_is_not_is_no_empty_answer(person):
+    code, out, err = person.types("controller", "nodes", "--fitness", "fit,unfitt")
+    assert (code, out) == (2, "")
+    assert "there is no fitness 'unfitt'; write fit, watch, unfit, unknown" in err
+
+
+def test_https_where_none_is_spoken_is_told_in_words(person):
+    url = person.world.server.url.replace("http:", "https:")
+    _, _, err = person.types("controller", "status", "--controller", url)
+    assert err == f"ibmon: {url} cannot be reached: it does not speak TLS; write http:// if that is meant\n"
+
+
+def test_the_end_of_a_window_is_a_time_that_people_read(person):
+    person.world.audit_rows = [{"at": 1.0, "level": "info", "event": "maintenance-start", "until": 1796073657.73}]
+    assert "2026-1" in person.types("controller", "audit")[1].partition("until=")[2]

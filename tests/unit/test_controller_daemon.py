@@ -1,6 +1,7 @@
 """The running controller: reports over a real socket in, drains at a simulated scheduler out, a ledger that lasts."""
 
 import base64
+import json
 import threading
 import time
 import urllib.request
@@ -176,6 +177,8 @@ def test_a_stop_file_stops_it_too(world):
     world.running.server.call(lambda: world.running._beat(True)).result()
     reply = world.unfit(NODES[0])
     assert reply.stop
+    with urllib.request.urlopen(f"{world.running.server.url}/api/v1/fleet", timeout=5) as answer:
+        assert json.load(answer)["stop"]["reason"] == f"{world.directory}/STOP is there"
     world.fresh()
     assert not world.drained(NODES[0])
     (world.directory / "STOP").unlink()

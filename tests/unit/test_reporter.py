@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from delivery_counts import Metrics
 from exporter_snapshots import next_of, snapshot
 from fleet_side import BOOT, LIMITS, NAME, Disk, FleetSide, fault
 
@@ -61,17 +62,6 @@ class Way:
 
     def close(self):
         self.closed = True
-
-
-class Metrics:
-    def __init__(self):
-        self.attempts, self.pending = [], {}
-
-    def delivery(self, target, *, arrived):
-        self.attempts.append((target, arrived))
-
-    def outbox(self, target, pending):
-        self.pending[target] = pending
 
 
 class Scene:

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from delivery_counts import Metrics
 from standardwebhooks import Webhook, WebhookVerificationError
 from webhook_bodies import AT, CLEARED, FITNESS, OTHER, SECRET, finding
 
@@ -131,17 +132,6 @@ def receiver():
     yield make
     for one in made:
         one.close()
-
-
-class Metrics:
-    def __init__(self):
-        self.attempts, self.pending = [], {}
-
-    def delivery(self, target, *, arrived):
-        self.attempts.append((target, arrived))
-
-    def outbox(self, target, pending):
-        self.pending[target] = pending
 
 
 @pytest.fixture
