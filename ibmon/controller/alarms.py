@@ -20,6 +20,12 @@ from ibmon.drain import policy
 from ibmon.model import Finding, NodeFitness, Now, Ownership, Severity
 from ibmon.report import Report
 
+MOST_NODES: Final = 10_000
+"""Nodes with a drain that an alert asks for, at most: before the scheduler was read, any name may be one."""
+
+MOST_ALERTS: Final = 1000
+"""Alerts that fire on one node at most; more than these change nothing."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 
@@ -46,9 +52,13 @@ class AlarmDesk:
         if not alert.firing:
             return self._ended(alert, entry, now) if entry is not None else None
         if not _NAME.fullmatch(alert.node) or (room.seq and alert.node not in room.nodes):
-            return self._unknown(alert.node, alert.name)
+            return self._once("alert-unknown-node", alert.node, alert.name)
+        if entry is None and len(self._book.alerts) >= MOST_NODES:
+            return self._once("alerts-too-many", alert.node, alert.name)
         if entry is not None and entry.firing.get(alert.fingerprint, -1.0) >= alert.starts:
             return None  # told again, or an older one that comes late
+        if entry is not None and alert.fingerprint not in entry.firing and len(entry.firing) >= MOST_ALERTS:
+            return None
         if entry is None or entry.respected:
             self._open(alert, entry, now)
             note = Note("info", "alert-drain", self._fields(alert.node, alert=alert.name))
@@ -94,11 +104,11 @@ class AlarmDesk:
             self._fabric.forget((alert.node, ALERT), now)
         return Note("info", "alert-resolved", fields)
 
-    def _unknown(self, node: str, alert: str) -> Note | None:
+    def _once(self, event: str, node: str, alert: str) -> Note | None:
         if node in self._refused or len(self._refused) >= 1000:
             return None
         self._refused.add(node)
-        return Note("warning", "alert-unknown-node", {"node": node, "alert": alert})
+        return Note("warning", event, {"node": node, "alert": alert})
 
     # ------------------------------------------------------------------------------------- what came of it
 

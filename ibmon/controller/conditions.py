@@ -99,7 +99,7 @@ class Conditions:
         with self._lock:
             while self._due:
                 at, turn, node = self._due[0]
-                if turn != self._turns[node] or node not in self._words:
+                if turn != self._turns.get(node) or node not in self._words:
                     heapq.heappop(self._due)
                     continue
                 left = at - self._clock.now().monotonic

@@ -80,7 +80,7 @@ class Roster:
 
         Within a boot `seq` must grow. A report of another boot than the newest must have been sent after that: one of
         an older boot that comes late would bring back what is over. One of the boot before that is sent later is of
-        another machine with the same name.
+        another machine with the same name, and is heard when the newer one has gone silent.
         """
         known = self.known.get(report.node)
         if known is not None:
@@ -90,7 +90,7 @@ class Roster:
                     return Refused("replay", f"seq {report.seq} comes after {last.seq}")
             elif report.sent <= last.sent:
                 return Refused("replay", "it is of an earlier boot than the newest report")
-            elif report.boot_id == known.former:
+            elif report.boot_id == known.former and now.monotonic - known.at < MISSING:
                 return Refused("replay", "its boot is over: two machines have this name, or one has a clone's identity")
         skew = report.sent - now.wall
         if abs(skew) > SKEW or math.isnan(skew):

@@ -227,7 +227,7 @@ class ControllerClient:
                 f"{why}; look at the key in {self._key_file}, node.name and the clock", forbidden=True
             )
         if status == HTTPStatus.CONFLICT:
-            return ReplayedError(f"the controller has seen this number before ({status})")
+            return ReplayedError(f"the controller has seen this report's number, or a newer boot ({status}: {said})")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return NotLeaderError(f"the controller that answered does not serve now ({status}: {said})")
         if 300 <= status < 400:

@@ -42,6 +42,7 @@ WAITING: Final = 2.0
 _RETRY_FIRST, _RETRY_CAP = 1.0, INTERVAL
 _ELECTION: Final = 5.0  # seconds between two tries at most while an instance answers that it does not lead
 _NUMBERS: Final = 4  # numbers that are tried in a row when the controller has seen one before
+_FARTHEST: Final = 2**52  # that reports skip numbers, which end at 2**53
 _SPREAD: Final = 0.1  # part of the interval by which nodes differ from each other and from turn to turn
 
 
@@ -112,7 +113,7 @@ class Numbers:
 
     def skip(self) -> None:
         """The last one was too low: go on far beyond it, the farther the more often that happens."""
-        self._skip = max(1000, 2 * self._skip)
+        self._skip = min(_FARTHEST, max(1000, 16 * self._skip))
 
 
 class Reporter:

@@ -121,9 +121,14 @@ def test_nodes_that_kubernetes_has_not_got_keep_no_other_waiting_and_are_told_of
 
 
 def test_a_node_that_is_silent_and_not_there_any_more_leaves_nothing_behind(site):
+    site.conditions.show("a", NodeFitness.FIT, "")
+    site.wait(1)
     site.gone = {"a"}
     site.conditions.show("a", NodeFitness.UNKNOWN, "it has not reported")
-    site.wait(1)
+    site.wait(2)
+    site.at = HEARTBEAT * 1.3  # when the first word would have been told again
+    site.conditions.show("b", NodeFitness.FIT, "")
+    site.wait(3)
     site.conditions.close(SECONDS)
     held = (site.conditions._words, site.conditions._turns, site.conditions._tellers, site.conditions._absent)
     assert not any("a" in names for names in held)

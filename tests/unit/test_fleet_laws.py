@@ -233,6 +233,10 @@ class AFleet(RuleBasedStateMachine):
         else:
             self.world.ask("maintenance-stop", all=True)
 
+    @rule(seconds=st.sampled_from([86400.0, -86400.0, 200.0, -200.0]))
+    def all_clocks_are_set(self, seconds):
+        self.world.wall += seconds
+
     @rule(names=FEW)
     def a_person_releases(self, names):
         self.world.ask("release", *names)
@@ -263,7 +267,7 @@ class AFleet(RuleBasedStateMachine):
         for name, node in world.nodes.items():
             node.mode = Mode.DRAIN
             node.well()
-            world.alert(name, firing=False, starts=world.wall)
+            world.alert(name, firing=False, starts=3e9)
         world.desk.lead(True, world.now)
         world.ask("start")
         world.ask("maintenance-stop", all=True)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from fleet_world import Node, World, finding
 
+from ibmon.controller.alarms import MOST_ALERTS, MOST_NODES
 from ibmon.controller.ledger import Ledger
 from ibmon.controller.roster import MISSING, REMEMBERED, SAVE_EVERY, SETTLE
 from ibmon.controller.values import Refused
@@ -179,3 +180,24 @@ def test_of_a_node_that_falls_silent_it_is_said_once_that_nothing_is_known():
     world.round(2, silent=["n2", "n3"])
     world.say("n3")  # it is back before anybody asks
     assert world.desk.silenced() == set()
+
+
+def test_alerts_fill_no_memory_however_many_names_they_have():
+    world = World(3, drain_on=("IbPortDown",))  # the scheduler was not read yet
+    for number in range(MOST_NODES + 50):
+        world.alert(f"x{number}")
+    for number in range(MOST_ALERTS + 50):
+        world.alert("x0", fingerprint=f"another-{number}")
+    alerts = Ledger.read(world.desk.ledger_bytes()).alerts
+    assert (len(alerts), len(alerts["x0"].firing)) == (MOST_NODES, MOST_ALERTS)
+    assert len(world.notes("alerts-too-many")) == 50
+
+
+def test_the_other_of_two_machines_with_one_name_is_heard_when_the_one_is_gone():
+    world = World().begin()
+    twin = Node("n1")
+    twin.boot = "boot-2"
+    world.wait(15)
+    world.desk.report(twin.report(world.wall), world.now)
+    world.wait(MISSING)
+    world.all_say()

@@ -294,3 +294,11 @@ def test_closing_ends_a_call_that_hangs_and_gives_the_connection_back(thread):
     assert time.monotonic() - began < 2
     assert way.closed
     reporter.close(5.0)  # the daemon knows it under two names
+
+
+def test_a_number_stays_one_that_reports_may_have_however_often_it_is_refused():
+    numbers = Numbers()
+    for _ in range(500):
+        numbers.skip()
+        last = numbers.next(1e7)
+    assert last < numbers.next(1e7) <= 2**53
