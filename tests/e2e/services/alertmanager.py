@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from . import debian
-from .processes import LOOPBACK, Process, free_ports, stop_all, wait_for
+from .processes import LOOPBACK, Process, Service, free_ports, stop_all, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ class People:
 
 
 @final
-class Alertmanagers:
+class Alertmanagers(Service):
     """`count` Alertmanagers that know each other and notify `people`; a context manager."""
 
     def __init__(self, people: Hearer, count: int = 1) -> None:
@@ -115,21 +115,13 @@ class Alertmanagers:
         self._ports = free_ports(2 * count)
         self.urls = [f"http://{LOOPBACK}:{port}" for port in self._ports[:count]]
 
-    def __enter__(self) -> Alertmanagers:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
         try:
             stop_all(self._processes)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         configuration = self._directory / "alertmanager.yml"
         # In a cluster longer than a member waits: else it tells what the one before it has corrected meanwhile.
         group = 1 if len(self.urls) == 1 else 2 * PEER_TIMEOUT

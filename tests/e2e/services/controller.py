@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 from prometheus_client.parser import text_string_to_metric_families
 
 from .daemon import COMMAND
-from .processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for
+from .processes import LOOPBACK, Process, Service, ServiceError, free_ports, tail, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ directory = "{directory}/state"
 
 
 @final
-class Controller:
+class Controller(Service):
     """`ibmon controller`; a context manager that has it running inside.
 
     `env` is its whole environment, `more` further keys of [controller].
@@ -90,14 +90,6 @@ class Controller:
         path = self.directory / name
         path.touch(mode=0o600)
         path.write_text(text)
-
-    def __enter__(self) -> Controller:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from .processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for
+from .processes import LOOPBACK, Process, Service, ServiceError, free_ports, tail, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ runtime_directory = "{{directory}}/run"
 
 
 @final
-class Daemon:
+class Daemon(Service):
     """`ibmon run` on `tree`; a context manager that has it running inside.
 
     `env` is its whole environment, `more` further sections of its configuration.
@@ -94,14 +94,6 @@ class Daemon:
         )
         self._global = ("--config", str(self._configuration), "--sysfs", str(tree.root))
         self._process: Process | None = None
-
-    def __enter__(self) -> Daemon:
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from . import debian, kubebuild
-from .processes import LOOPBACK, Process, free_ports, stop_all, wait_for
+from .processes import LOOPBACK, Process, Service, free_ports, stop_all, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +49,7 @@ authorityKeyIdentifier=keyid
 
 
 @final
-class KubeServer:
+class KubeServer(Service):
     """The API of a cluster; a context manager.
 
     Attributes:
@@ -67,21 +67,13 @@ class KubeServer:
         self.url = ""
         self._processes: list[Process] = []
 
-    def __enter__(self) -> KubeServer:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
         try:
             stop_all(reversed(self._processes))
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self._write_keys()
         client, peer, port = free_ports(3)
         etcd = f"http://{LOOPBACK}:{client}"

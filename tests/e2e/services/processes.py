@@ -11,11 +11,14 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -125,6 +128,26 @@ class Process:
             return self._popen.wait(within)
         except subprocess.TimeoutExpired:
             return self.kill()
+
+
+class Service(ABC):
+    """What runs inside a `with` block. A start that fails is cleaned up as an end is."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None:
+        """Stops all of it, also where only a part has started."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts it; ServiceError where it does not answer in time."""
 
 
 def stop_all(processes: Iterable[Process]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from . import debian
-from .processes import LOOPBACK, Process, free_ports, stop_all, wait_for
+from .processes import LOOPBACK, Process, Service, free_ports, stop_all, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ Job = dict[str, Any]
 
 
 @final
-class Prometheus:
+class Prometheus(Service):
     """A server that scrapes `targets` (host:port, or whole scrape configurations); a context manager.
 
     Args:
@@ -68,21 +68,13 @@ class Prometheus:
         self._processes: list[Process] = []
         self.url = ""
 
-    def __enter__(self) -> Prometheus:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
         try:
             stop_all(self._processes)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         configuration = self._directory / "prometheus.yml"
         document = {
             "global": {"scrape_interval": f"{self.every:g}s", "evaluation_interval": f"{self.every:g}s"},

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from . import debian, slurmdbd
-from .processes import Process, ServiceError, free_ports, stop_all, tail, wait_for
+from .processes import Process, Service, ServiceError, free_ports, stop_all, tail, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ class Node:
 
 
 @final
-class SlurmCluster:
+class SlurmCluster(Service):
     """A cluster of `nodes` idle nodes called node1, node2, …; a context manager. Needs root, as slurmd does.
 
     `settings` are further lines of slurm.conf ({directory} is the cluster's), `topology` is topology.conf. With a
@@ -163,14 +163,6 @@ class SlurmCluster:
 
     # The processes
 
-    def __enter__(self) -> SlurmCluster:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
     def __exit__(self, *_: object) -> None:
         try:
             self._cancel_jobs()
@@ -183,7 +175,7 @@ class SlurmCluster:
             stop_all(self._daemons[:1])
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _start(self) -> None:
+    def start(self) -> None:
         if os.geteuid() != 0:
             raise ServiceError("the Slurm cluster needs root (slurmd refuses any other user): run the tests as root")
         self._write_files()
