@@ -326,6 +326,12 @@ class Controller:
         return Stop("its stop file", self._stop_file_seen, f"{file} is there") if self._stop_file else None
 
     def _take(self, news: News) -> None:
+        try:
+            self._learn(news)
+        except Exception:
+            log.exception("news of the scheduler could not be taken in")
+
+    def _learn(self, news: News) -> None:
         now = self._clock.now()
         if isinstance(news, FleetView):
             self.desk.scheduler(news, now)

@@ -6,6 +6,7 @@ Reads only; writes are `reconcile`'s, through what `node` gives. Each backend is
 from __future__ import annotations
 
 import fnmatch
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ from ibmon.configtree import ConfigError
 from ibmon.controller.values import FleetView
 from ibmon.drain.policy import Pool
 from ibmon.ports import Scheduler, SchedulerError
+
+log = logging.getLogger(__name__)
 
 TOPOLOGY_SECONDS: Final = 600.0
 """How long what was told of the topology is taken for true; cables are not moved more often."""
@@ -56,6 +59,7 @@ class WholeScheduler:
         self._topology = topology
         self.node = node
         self._groups: Mapping[str, str] = {}
+        self._trouble = ""  # why the topology could not be learned the last time
         self._asked: tuple[float, frozenset[str]] | None = None
 
     def read(self) -> FleetView:
@@ -70,8 +74,17 @@ class WholeScheduler:
     def _who_hangs_where(self, names: frozenset[str]) -> Mapping[str, str]:
         now = time.monotonic()
         if self._asked is None or self._asked[1] != names or now - self._asked[0] >= TOPOLOGY_SECONDS:
-            self._groups = self._topology(names)
-            self._asked = now, names
+            try:
+                groups = self._topology(names)
+            except SchedulerError as error:
+                if self._asked is None:
+                    raise
+                # Cables do not move because a file is edited just now: nobody waits for that with drains.
+                if str(error) != self._trouble:
+                    log.warning("%s; the topology that was known before holds", error)
+                self._trouble = str(error)
+            else:
+                self._groups, self._asked, self._trouble = groups, (now, names), ""
         return self._groups
 
 

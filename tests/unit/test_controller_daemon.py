@@ -401,3 +401,18 @@ def test_a_silent_node_is_not_called_healthy_for_ever(world):
     assert told == {NODES[0]: NodeFitness.FIT}
     world.clock.ahead += MISSING
     world.until(lambda: told[NODES[0]] is NodeFitness.UNKNOWN)
+
+
+def test_a_view_that_cannot_be_taken_in_is_told_and_the_next_one_is_taken(world, caplog, monkeypatch):
+    controller = world.start()
+    world.fresh()
+
+    def fail(_, __):
+        raise ZeroDivisionError("odd")
+
+    monkeypatch.setattr(controller.desk, "scheduler", fail)
+    world.clock.ahead += 10.0
+    world.until(lambda: "could not be taken in" in caplog.text)
+    monkeypatch.undo()
+    world.clock.ahead += 10.0
+    world.fresh()

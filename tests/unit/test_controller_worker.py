@@ -2,6 +2,7 @@
 
 import queue
 
+import msgspec
 import pytest
 
 from ibmon.config import LimitsConfig
@@ -179,3 +180,25 @@ def test_the_topology_is_asked_again_only_when_nodes_come_or_go(cluster):
     pools.append(Cluster(101).client("node0001").read_pools())
     whole.read()
     assert asked == [100, 101]
+
+
+def test_a_topology_that_cannot_be_learned_anew_keeps_no_drain_waiting(cluster, caplog):
+    trouble = []
+
+    def topology(names):
+        if trouble:
+            raise SchedulerError(trouble[0])
+        return dict.fromkeys(names, "leaf1")
+
+    pools = list(cluster.client("node0001").read_pools())
+    whole = WholeScheduler(lambda: pools, cluster.client, topology)
+    trouble.append("topology.toml: line 3 is half written")
+    with pytest.raises(SchedulerError, match="half written"):
+        whole.read()  # what never was known may be of no less than all leaves
+    trouble.clear()
+    whole.read()
+    pools[0] = msgspec.structs.replace(pools[0], nodes=pools[0].nodes[1:])
+    trouble.append("topology.toml: line 3 is half written")
+    for _ in range(3):
+        assert set(whole.read().groups.values()) == {"leaf1"}
+    assert caplog.text.count("half written") == 1
