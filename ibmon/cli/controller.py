@@ -13,7 +13,12 @@ from ibmon.cli.reaching import as_json_option, connect, get, names, post, reachi
 FITNESS = ("fit", "watch", "unfit", "unknown")
 
 _nodes = click.option(
-    "--nodes", "listed", metavar="NODE,...", multiple=True, help="Nodes by name or shell pattern, in quotes: 'gpu-1*'."
+    "--nodes",
+    "--node",
+    "listed",
+    metavar="NODE,...",
+    multiple=True,
+    help="Nodes by name or shell pattern, in quotes: 'gpu-1*'.",
 )
 _group = click.option("--group", metavar="LEAF", default="", help="The nodes on this leaf of the topology.")
 

@@ -25,7 +25,12 @@ _LOOK = 0.2
 @click.option("--dry-run", is_flag=True, help="Only say what would be given back.")
 @click.option("--reason", metavar="TEXT", default="", help="Why, for the log.")
 @click.option(
-    "--node", "nodes", metavar="NODE,...", multiple=True, help="Through the controller: nodes, also patterns."
+    "--node",
+    "--nodes",
+    "nodes",
+    metavar="NODE,...",
+    multiple=True,
+    help="Through the controller: nodes, also patterns.",
 )
 @click.option("--rule", metavar="RULE", default="", help="Through the controller: drains for this rule.")
 @click.option(

@@ -6,9 +6,11 @@ scheduler and the nodes know, and tell again after a start.
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -19,12 +21,26 @@ from ibmon.model import Mode, Now
 
 VERSION: Final = 1
 
+_PATTERN: Final = frozenset("*?[")
+
 
 class LedgerError(Exception):
     """The document cannot be used: damaged, or written by a newer version. Set it aside; its drains are orphans."""
 
 
-class Wave(msgspec.Struct, frozen=True):
+class Names:
+    """Names and shell patterns, made ready to look many nodes up in: a list may be as long as the fleet."""
+
+    def __init__(self, listed: Iterable[str]) -> None:
+        self._plain = frozenset(listed)
+        patterns = sorted(one for one in self._plain if _PATTERN & set(one))
+        self._patterns = re.compile("|".join(map(fnmatch.translate, patterns))) if patterns else None
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._plain or (self._patterns is not None and self._patterns.match(node) is not None)
+
+
+class Wave(msgspec.Struct, frozen=True, dict=True):
     """How far the controller goes with these nodes (names or shell patterns), whatever the configuration says."""
 
     nodes: tuple[str, ...]
@@ -32,12 +48,13 @@ class Wave(msgspec.Struct, frozen=True):
     user: str
     at: float
 
-    def covers(self, node: str) -> bool:
-        """Whether the node is in this wave."""
-        return matches(node, self.nodes)
+    @cached_property
+    def named(self) -> Names:
+        """To look nodes up in."""
+        return Names(self.nodes)
 
 
-class Window(msgspec.Struct, frozen=True):
+class Window(msgspec.Struct, frozen=True, dict=True):
     """Somebody works on these nodes (names or shell patterns) until a time on the wall clock."""
 
     id: str
@@ -46,9 +63,10 @@ class Window(msgspec.Struct, frozen=True):
     user: str
     until: float
 
-    def covers(self, node: str) -> bool:
-        """Whether the node is in this window."""
-        return matches(node, self.nodes)
+    @cached_property
+    def named(self) -> Names:
+        """To look nodes up in."""
+        return Names(self.nodes)
 
 
 class AlertDrain(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,12 +180,12 @@ class Book:
             return default
         mode = modes.get(node)
         if mode is None:
-            mode = modes[node] = next((wave.mode for wave in reversed(waves) if wave.covers(node)), default)
+            mode = modes[node] = next((wave.mode for wave in reversed(waves) if node in wave.named), default)
         return mode
 
     def window_of(self, node: str, now: Now) -> Window | None:
         """The window that a node is in, the one that lasts longest."""
-        open_now = [one for one in self.windows if self.end_of(one, now) > now.monotonic and one.covers(node)]
+        open_now = [one for one in self.windows if self.end_of(one, now) > now.monotonic and node in one.named]
         return max(open_now, key=lambda window: window.until, default=None)
 
     def end_of(self, window: Window, now: Now) -> float:
@@ -189,8 +207,3 @@ class Book:
             self._ends = {window.id: self.end_of(window, now) for window in self.windows}
             self.touch()
         return over
-
-
-def matches(node: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a name is one of these, or fits one of these shell patterns."""
-    return any(node == pattern or fnmatchcase(node, pattern) for pattern in patterns)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ibmon.controller.bars import Bars
 from ibmon.controller.cases import Case
-from ibmon.controller.ledger import Book, GivingBack, Wave, Window, matches
+from ibmon.controller.ledger import Book, GivingBack, Names, Wave, Window
 from ibmon.controller.notebook import Notebook
 from ibmon.controller.room import Room
 from ibmon.controller.roster import Roster
@@ -95,7 +95,7 @@ class PeopleDesk:
         if ask.mode is None:
             kept = () if ask.all else tuple(wave for wave in book.waves if wave.nodes != ask.nodes)
             if len(kept) == len(book.waves):
-                named = "; ".join(" ".join(wave.nodes) for wave in book.waves) or "none"
+                named = "; ".join(" ".join(wave.nodes[:5]) for wave in book.waves[-20:]) or "none"
                 return Told(done=False, text=f"there is no wave for exactly these nodes; waves: {named}")
             book.waves = kept
             text = "these nodes go by the configuration and the remaining waves again"
@@ -162,11 +162,11 @@ class PeopleDesk:
             return Told(done=False, text="say which: nodes, a group, a rule, an age, or all")
         if self._book.stop is not None:
             return Told(done=False, text=f"stopped by {self._book.stop.by}: nothing is written; start first")
-        leaf = set(self._leaf(ask.group))
+        leaf, named = set(self._leaf(ask.group)), Names(ask.nodes)
 
         def meant(drain: Standing) -> bool:
             return (
-                (not ask.nodes or matches(drain.node, ask.nodes))
+                (not ask.nodes or drain.node in named)
                 and (not ask.group or drain.node in leaf)
                 and (not ask.rule or drain.rule == ask.rule)
                 and (not ask.seconds or (drain.since is not None and now.wall - drain.since <= ask.seconds))
@@ -196,7 +196,8 @@ class PeopleDesk:
 
     def _named(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
         names = self._room.nodes.keys() | self._roster.seen.keys()
-        return tuple(sorted(node for node in names if matches(node, patterns)))
+        named = Names(patterns)
+        return tuple(sorted(node for node in names if node in named))
 
     def _unknown(self, nodes: tuple[str, ...]) -> Told | None:
         """Refuse names that nobody knows: a typing error must not look like success."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from fnmatch import fnmatchcase
+
 import msgspec
 import pytest
 from fleet_world import World
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ibmon.controller.ledger import VERSION, Ledger, LedgerError
+from ibmon.controller.ledger import VERSION, Ledger, LedgerError, Names, Window
 from ibmon.controller.values import Ask
 from ibmon.model import Mode, NodeFitness
 
@@ -414,3 +419,20 @@ def test_fitness_in_the_row_of_a_node_is_what_it_said():
     world.say("n1")
     row = world.desk.nodes(world.now)[0]
     assert (row.name, row.fitness, row.rails, row.missing) == ("n1", "watch", "oooooooo", False)
+
+
+@given(
+    st.lists(st.text("ab1-*?[]!", min_size=1, max_size=6), max_size=5),
+    st.lists(st.text("ab1-", min_size=1, max_size=6), max_size=5),
+)
+def test_names_and_patterns_mean_what_a_shell_takes_them_for(listed, nodes):
+    for node in nodes:
+        assert (node in Names(listed)) is any(node == one or fnmatchcase(node, one) for one in listed)
+
+
+def test_a_list_of_the_whole_fleet_is_looked_up_in_no_time():
+    listed = tuple(f"n{number}" for number in range(10_000))
+    window = Window("id", listed, "why", "ann", 0.0)
+    began = time.perf_counter()
+    assert all(node in window.named for node in listed)
+    assert time.perf_counter() - began < 2.0  # one by one it takes a minute
