@@ -178,7 +178,7 @@ def test_a_server_of_another_authority_never_sees_the_token(secure, token, tmp_p
 def test_a_server_that_speaks_no_tls_is_said(server, token):
     plain = server.url.replace("http:", "https:")
     slurm = SlurmRest(SlurmConfig(node_name="node1", rest_url=plain, rest_token_file=str(token)), environ={})
-    assert "TLS failed" in str(failing(slurm.read_node))
+    assert "does not speak TLS" in str(failing(slurm.read_node))
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "no such file or directory"), ("x", "no PEM certificate")])
