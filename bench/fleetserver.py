@@ -54,6 +54,9 @@ class Fleet:
     def node(self, name: str) -> SimulatedScheduler:
         return self._cluster.client(name)
 
+    def check(self, _name: str) -> tuple[str, ...]:
+        return ()
+
 
 def main() -> None:
     directory, nodes, every = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])

@@ -141,6 +141,7 @@ class Engine:
         remembered = memory.drain if memory else DrainMemory(unseen=owned is None)
         self.desk = DrainDesk(identity.node, identity.boot_id, remembered, owned, now)
         self.troubles: tuple[Notice, ...] = ()
+        self._acted_last: tuple[str | None, ...] = ()  # what was written down last of how a request ended
         self.fitness = NodeFitness.UNKNOWN
         self.why = ""
         self.findings: tuple[Finding, ...] = ()
@@ -376,8 +377,10 @@ class Engine:
         self.desk.done(event, now)
         code = event.code.value if event.code else None
         level: Literal["info", "warning"] = "info" if event.outcome == "done" else "warning"
-        detail = event.detail or None
-        self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=detail)
+        told = (event.effect, event.id, event.outcome, code, event.detail or None)
+        if told != self._acted_last:  # a drain that stands is looked at again and again, a blocked one asked for
+            self._acted_last = told
+            self._log(level, event.effect, id=event.id, outcome=event.outcome, code=code, detail=told[-1])
 
     def _saw(self, event: SchedulerSaw, now: Now) -> None:
         if self.desk.saw(event, now):

@@ -43,7 +43,7 @@ class Brain(Protocol):
 class Page(Protocol):
     """A file of the web page as it is served: type, bytes, entity tag, further headers."""
 
-    def __call__(self, path: str) -> tuple[str, bytes, str, Mapping[str, str]] | None:
+    def __call__(self, path: str, /) -> tuple[str, bytes, str, Mapping[str, str]] | None:
         """The file of a path; None where there is none."""
 
 

@@ -10,11 +10,10 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -25,6 +24,7 @@ from ibmon.controller.api import Site, views_are_open
 from ibmon.controller.brain import World
 from ibmon.controller.conditions import Conditions
 from ibmon.controller.fleet import FleetDesk
+from ibmon.controller.front import Front
 from ibmon.controller.keeping import Keeper
 from ibmon.controller.ledger import Ledger, LedgerError
 from ibmon.controller.metrics import FleetMetrics
@@ -33,20 +33,14 @@ from ibmon.controller.saving import Saving
 from ibmon.controller.schedulers import FleetScheduler
 from ibmon.controller.server import FleetServer, calm_collector
 from ibmon.controller.values import (
-    AlertSeen,
-    Ask,
-    Counts,
     DrainJob,
-    Fleet,
     FleetView,
     Job,
-    NodeRow,
     Outcome,
     Refused,
     Stop,
-    Told,
 )
-from ibmon.controller.worker import LOOK_SECONDS, News, Permits, Unread, Worker
+from ibmon.controller.worker import LOOK_SECONDS, News, Permits, Rights, Unread, Worker
 from ibmon.drain import reconcile
 from ibmon.exporter.errors import ExporterError
 from ibmon.messages import EffectDone
@@ -105,6 +99,9 @@ class Controller:
         self._worker: Worker | None = None
         self._term = 0
         self._leading = False
+        self._unled = ""  # why it could not begin to lead the last time
+        self._missing: tuple[str, ...] = ()  # rights, as the scheduler said last
+        self._front = Front(self)
         self._beginning: asyncio.Task[None] | None = None
         self._ready: DrainJob | None = None  # goes out once what the ledger says of it is saved
         self.metrics = FleetMetrics()
@@ -129,7 +126,7 @@ class Controller:
         self._leader = assembly.election(config)
         self.desk = FleetDesk(self._settings, Ledger(), self._clock.now(), leader=False)
         world = World(
-            desk=_Front(self),
+            desk=self._front,
             now=self._clock.now,
             keys=keys,
             tokens=tokens,
@@ -137,7 +134,7 @@ class Controller:
             leader=self.leads,
             save=self._save,
             audit=self._keeper.audit,
-            pages=_Pages(page.load()),
+            pages=page.load().get,
             open_views=views_are_open(config.controller),
             touched=self._touched,
         )
@@ -205,12 +202,12 @@ class Controller:
     def close(self) -> None:
         """Give everything back; what is out at the scheduler is waited for, at most some seconds."""
         self._notifier.send("STOPPING=1")
-        if self._leader is not None:
-            self._leader.close(5.0)
         if self._worker is not None:
             self._worker.close(5.0)
         if self._conditions is not None:
             self._conditions.close(1.0)
+        if self._leader is not None:  # at last: who leads next finds no write of this one under way
+            self._leader.close(5.0)
         self.server.close()
         self._housekeeping.close()
         self._keeper.close()
@@ -256,6 +253,7 @@ class Controller:
         if present is not self._stop_file:
             self._stop_file, self._stop_file_seen = present, now.wall
             log.warning(logs.line("stop-file", {"present": present}))
+            self.gates_changed()
         if self._leader is None:
             if not self._leading:
                 self._begin()
@@ -267,6 +265,11 @@ class Controller:
             if self._conditions is not None:
                 self._conditions.forget()
         self._touched()
+
+    def gates_changed(self) -> None:
+        """What could not be written before may be written now."""
+        if self._conditions is not None:
+            self._conditions.again()
 
     def _begin(self) -> Future[None]:
         """Begin to lead, unless that is under way; the future ends when it has worked or not."""
@@ -289,14 +292,20 @@ class Controller:
             desk = FleetDesk(self._settings, self._ledger_of(data, now), now, leader=True)
             await asyncio.wrap_future(self._keeper.save(desk.ledger_bytes()))
         except StoreError as error:
-            log.error("%s: nothing is decided before that works", error)
+            if str(error) != self._unled:
+                log.error("%s: nothing is decided before that works", error)
+            self._unled = str(error)
             self._term = 0  # tried again at the next beat
             return
         finally:
             self._beginning = None
-        self.desk, self._leading, self._ready = desk, True, None
+        self._unled = ""
         if self._worker is not None:
+            self._worker.void()
             self._worker.look()
+        if self._conditions is not None:
+            self._conditions.forget()
+        self.desk, self._leading, self._ready = desk, True, None
 
     def _ledger_of(self, data: bytes | None, now: Now) -> Ledger:
         if data is None:
@@ -338,11 +347,24 @@ class Controller:
         elif isinstance(news, Unread):
             self.metrics.scheduler_error(news.code.value)
             self.desk.scheduler_failed(news.code, news.detail, now)
+        elif isinstance(news, Rights):
+            self._rights(news.problems)
         else:
             if news.done.code is not None and news.done.outcome == "failed":
                 self.metrics.scheduler_error(news.done.code.value)
             self.desk.done(news, now)
         self._touched()
+
+    def _rights(self, problems: tuple[str, ...]) -> None:
+        if problems:
+            self.metrics.scheduler_error(BlockCode.FORBIDDEN.value)
+        if problems == self._missing:
+            return
+        for problem in problems:
+            log.error("%s", logs.line("cannot-act", {"detail": problem}))
+        if not problems:
+            log.info("%s", logs.line("can-act", {}))
+        self._missing = problems
 
     def _touched(self) -> None:
         """Something may be to do: soon, together with what else comes meanwhile."""
@@ -357,7 +379,7 @@ class Controller:
         self._write_down(now)
         if self._saving.out:
             return  # its end brings another turn
-        if self._leading and self._saving.due(self.desk, now.monotonic):
+        if self.leads() and self._saving.due(self.desk, now.monotonic):
             self._save()
         else:
             self._let_out(now)
@@ -369,7 +391,7 @@ class Controller:
                 self.metrics.fabric_event(str(note.fields.get("rule", "")))
         self._keeper.note(notes, now.wall)
         silenced = self.desk.silenced()
-        if self._conditions is not None:
+        if self._conditions is not None and self.leads():
             for node in silenced:
                 self._conditions.show(node, NodeFitness.UNKNOWN, f"it has not reported for {MISSING:g} s")
 
@@ -414,51 +436,6 @@ class Controller:
             job, self._ready = self._ready, None
             self._send(job, self._clock.now())
         self._turn()
-
-
-class _Pages:
-    """The files of the web page by their path."""
-
-    def __init__(self, files: Mapping[str, page.File]) -> None:
-        self._files = files
-
-    def __call__(self, path: str) -> page.File | None:
-        return self._files.get(path)
-
-
-class _Front:
-    """The desk in force as the server sees it: another one when this instance begins to lead."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def report(self, report: Report, now: Now) -> Reply | Refused:
-        return self._controller.reported(report, now)
-
-    def alert(self, seen: AlertSeen, now: Now) -> None:
-        self._controller.desk.alert(seen, now)
-
-    def ask(self, ask: Ask, now: Now) -> Told:
-        told = self._controller.desk.ask(ask, now)
-        file = self._controller.stop_by_file()
-        if file is None or not told.done or ask.action not in {"start", "release"}:
-            return told
-        return msgspec.structs.replace(
-            told, text=f"{told.text}; {file.reason}, so nothing is written before it is gone"
-        )
-
-    def fleet(self, now: Now) -> Fleet:
-        fleet = self._controller.desk.fleet(now)
-        return msgspec.structs.replace(fleet, stop=fleet.stop or self._controller.stop_by_file())
-
-    def counts(self, now: Now) -> Counts:
-        return self._controller.desk.counts(now)
-
-    def nodes(self, now: Now) -> Sequence[NodeRow]:
-        return self._controller.desk.nodes(now)
-
-    def node(self, name: str, now: Now) -> Mapping[str, Any] | None:
-        return self._controller.desk.node(name, now)
 
 
 def run(loaded: Loaded) -> int:

@@ -368,7 +368,8 @@ class FleetDesk:
         if turned.save:
             self._book.touch()
         self._silenced.update(turned.missing)
-        self._notebook.turned(turned, self._roster.quorum())
+        if self._bars.leader:  # who does not lead hears nobody, and that is no news
+            self._notebook.turned(turned, self._roster.quorum())
         for node in turned.forgotten:
             self._docket.cases.pop(node, None)
             self._fabric.forget((node, REPORT), now)

@@ -42,6 +42,10 @@ class FleetScheduler(Protocol):
         """One node, for `reconcile`."""
         ...
 
+    def check(self, name: str, /) -> tuple[str, ...]:
+        """What would keep a drain of this node from happening, one line each; it changes nothing."""
+        ...
+
 
 class WholeScheduler:
     """A scheduler's whole view, made of its pools and of a topology that is asked seldom.
@@ -50,14 +54,20 @@ class WholeScheduler:
         pools: reads every pool.
         node: gives the view of one node.
         topology: tells who hangs where.
+        check: tells what would keep a drain of a node from happening; by default it is not known before a drain.
     """
 
     def __init__(
-        self, pools: Callable[[], Iterable[Pool]], node: Callable[[str], Scheduler], topology: Topology
+        self,
+        pools: Callable[[], Iterable[Pool]],
+        node: Callable[[str], Scheduler],
+        topology: Topology,
+        check: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._pools = pools
         self._topology = topology
         self.node = node
+        self.check = check
         self._groups: Mapping[str, str] = {}
         self._trouble = ""  # why the topology could not be learned the last time
         self._asked: tuple[float, frozenset[str]] | None = None
@@ -113,7 +123,10 @@ def configured(config: Config, reported: Callable[[], Iterable[str]]) -> FleetSc
         cluster = KubernetesFleet(config.kubernetes)
         label = config.controller.topology.removeprefix(LABEL)
         by_label: Topology = lambda _: cluster.read_topology(label)  # noqa: E731
-        return WholeScheduler(cluster.read_fleet, cluster.for_node, given or (by_label if label else lambda _: {}))
+        topology = given or (by_label if label else lambda _: {})
+        return WholeScheduler(
+            cluster.read_fleet, cluster.for_node, topology, lambda name: cluster.for_node(name).check()
+        )
     if kind == "command":
         return _by_command(config, reported, given or (lambda _: {}))
     if kind == "controller":

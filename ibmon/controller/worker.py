@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 30.0
 """How often the whole scheduler is read (load: one bulk read a half minute, however many nodes there are)."""
 
+CHECK_SECONDS: Final = 300.0
+"""How often rights that are missing are asked for again (field: a 403 is not asked for in a tight loop)."""
+
 
 class Unread(msgspec.Struct, frozen=True):
     """The whole scheduler could not be read."""
@@ -34,7 +37,13 @@ class Unread(msgspec.Struct, frozen=True):
     detail: str
 
 
-News: TypeAlias = FleetView | Unread | Outcome
+class Rights(msgspec.Struct, frozen=True):
+    """What would keep drains from happening, one line each; it was tried, and nothing was changed."""
+
+    problems: tuple[str, ...]
+
+
+News: TypeAlias = FleetView | Unread | Outcome | Rights
 
 
 class Permits(msgspec.Struct, frozen=True):
@@ -74,7 +83,9 @@ class Worker:
         self._clock = clock
         self._look_seconds = look_seconds
         self._looked = float("-inf")
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._check_due = float("-inf")  # when to ask what would keep a drain from happening
+        self._age = 0  # how often what was submitted before was declared void
+        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ibmon-fleet", daemon=True)
 
@@ -84,7 +95,11 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Have a job carried out."""
-        self._jobs.put(job)
+        self._jobs.put((self._age, job))
+
+    def void(self) -> None:
+        """What was submitted until now rests on nothing any more: nothing is begun of it, and nothing posted."""
+        self._age += 1
 
     def look(self) -> None:
         """Read the whole scheduler at once, also if it was read lately."""
@@ -101,15 +116,48 @@ class Worker:
         while not self._closed.is_set():
             left = self._looked + self._look_seconds - self._clock.now().monotonic
             if left <= 0:
-                self._looked = self._clock.now().monotonic
-                self._post(self._look())
+                self._look_now()
                 continue
             try:
-                job = self._jobs.get(timeout=left)
+                given = self._jobs.get(timeout=left)
             except queue.Empty:
                 continue
-            if job is not None and not self._closed.is_set():
-                self._post(Outcome(job.node, self._carry_out(job)))
+            if given is not None and not self._closed.is_set():
+                self._do(*given)
+
+    def _look_now(self) -> None:
+        """The next look is due so long after the end of this one: one that takes long must leave time for jobs."""
+        began = self._looked = self._clock.now().monotonic
+        seen = self._look()
+        self._post(seen)
+        if isinstance(seen, FleetView):
+            self._check(seen)
+        if self._looked == began:  # else it was asked for anew meanwhile
+            self._looked = self._clock.now().monotonic
+
+    def _check(self, view: FleetView) -> None:
+        """Ask for the rights of a drain before one is due, once: what is missing would be found by a bad node."""
+        if self._clock.now().monotonic < self._check_due or self._permits.stop():
+            return
+        node = next((name for name in view.nodes if self._permits.mode(name) is Mode.DRAIN), None)
+        if node is None:
+            return
+        try:
+            problems = self._scheduler.check(node)
+        except SchedulerError:
+            return  # no answer says nothing about rights
+        except Exception:
+            log.exception("asking for the rights of a drain failed")
+            problems = ()
+        self._check_due = self._clock.now().monotonic + CHECK_SECONDS if problems else float("inf")
+        self._post(Rights(problems))
+
+    def _do(self, age: int, job: Job) -> None:
+        if age != self._age:
+            return
+        done = self._carry_out(age, job)
+        if age == self._age:
+            self._post(Outcome(job.node, done))
 
     def _look(self) -> FleetView | Unread:
         try:
@@ -121,10 +169,12 @@ class Worker:
             log.exception("reading the scheduler failed")
             return Unread(BlockCode.SCHEDULER_UNREACHABLE, f"{type(error).__name__}: {error}")
 
-    def _carry_out(self, job: Job) -> EffectDone:
+    def _carry_out(self, age: int, job: Job) -> EffectDone:
         """The outcome, whatever happens: without one the fleet's logic would wait for ever."""
         gates = reconcile.Gates(
-            mode=lambda: self._permits.mode(job.node), stop=self._permits.stop, limits=self._permits.limits
+            mode=lambda: self._permits.mode(job.node) if age == self._age else Mode.OBSERVE,
+            stop=self._permits.stop,
+            limits=self._permits.limits,
         )
         now = self._clock.now()
         try:

@@ -59,26 +59,9 @@ def kube() -> Iterator[KubeServer]:
         server.apply(shipped("controller", "rbac.yaml"))
         server.restricted = server.account_token("ibmon", "ibmon")
         server.controller = server.account_token("ibmon-controller", "ibmon-controller")
-        _wait_for_rights(server, server.restricted)
-        _wait_for_rights(server, server.controller)
-        wait_for(
-            lambda: request(server, "GET", LEASE_PATH, token=server.controller)[0] == 404,
-            within=20,
-            what="the right to the Lease",
-        )
+        server.wait_for_rights(server.restricted)
+        server.wait_for_rights(server.controller, absent=LEASE_PATH)
         yield server
-
-
-def _wait_for_rights(server: KubeServer, token: str) -> None:
-    """Rights are in force some milliseconds after they were written."""
-    event = {"metadata": {"generateName": "x-"}, "involvedObject": {"kind": "Node", "name": "x"}, "reason": "X"}
-
-    def granted() -> bool:
-        listed = request(server, "GET", "/api/v1/nodes?limit=1", token=token)[0]
-        path = "/api/v1/namespaces/default/events?dryRun=All"
-        return (listed, request(server, "POST", path, event, token=token)[0]) == (200, 201)
-
-    wait_for(granted, within=20, what="the rights of the service account")
 
 
 class TestRealServer(ServerContract):

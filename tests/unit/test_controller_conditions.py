@@ -1,6 +1,7 @@
-"""Conditions of a whole fleet: changes first, heartbeats spread, gates asked before each write."""
+"""Conditions of a whole fleet: changes first, heartbeats spread, gates asked before each write, nobody in the way."""
 
 import threading
+import time
 
 import pytest
 
@@ -21,7 +22,11 @@ class Site:
         self.at = 0.0
         self.said = []
         self.mode, self.stop = Mode.DRAIN, False
-        self.broken, self.gone = 0, set()
+        self.broken = {}  # by node, or of all: what a write raises
+        self.tried = []
+        self.held = threading.Event()  # while it is clear no call returns
+        self.held.set()
+        self.tellers = 0
         self.news = threading.Condition()
         self.conditions = Conditions(lambda node: Teller(self, node), self.gates, self)
         self.conditions.start()
@@ -33,26 +38,38 @@ class Site:
         return Gates(mode=lambda: self.mode, stop=lambda: self.stop, limits=LimitsConfig())
 
     def wait(self, count):
-        with self.news:
-            assert self.news.wait_for(lambda: len(self.said) >= count, SECONDS), self.said
-            return list(self.said)
+        self.until(lambda: len(self.said) >= count)
+        return list(self.said)
+
+    def until(self, holds):
+        end = time.monotonic() + SECONDS
+        while not holds():
+            assert time.monotonic() < end, (self.said, self.tried)
+            with self.news:
+                self.news.wait(0.01)
+
+    def later(self, seconds):
+        """Let time pass, and have the thread see it."""
+        self.at += seconds
+        self.conditions._changed.set()
 
 
 class Teller:
     def __init__(self, site, node):
         self.site, self.node = site, node
+        site.tellers += 1
 
     def publish(self, fitness, why):
-        with self.site.news:
-            if self.node in self.site.gone:
-                self.site.said.append((self.node, "gone", why))
-                self.site.news.notify_all()
-                raise KubeError("not found", 404)
-            if self.site.broken:
-                self.site.broken -= 1
-                raise SchedulerError("connection refused")
-            self.site.said.append((self.node, fitness.value, why))
-            self.site.news.notify_all()
+        site = self.site
+        with site.news:
+            site.tried.append(self.node)
+            site.news.notify_all()
+        site.held.wait(SECONDS)
+        with site.news:
+            if error := site.broken.get(self.node) or site.broken.get("*"):
+                raise error
+            site.said.append((self.node, fitness.value, why))
+            site.news.notify_all()
 
     def check(self):
         return ()
@@ -83,11 +100,112 @@ def test_an_unchanged_verdict_is_told_again_as_a_heartbeat_with_the_newest_words
     assert ("a", "fit", "newer") in site.wait(3)
 
 
-def test_a_scheduler_that_does_not_answer_is_asked_again(site, monkeypatch):
-    monkeypatch.setattr(site.conditions._backoff, "next", lambda: 0.01)
-    site.broken = 2
+def test_a_change_goes_before_all_heartbeats_that_are_overdue(site):
+    names = [f"n{number:03}" for number in range(200)]
+    for name in names:
+        site.conditions.show(name, NodeFitness.FIT, "")
+    site.wait(200)
+    site.held.clear()
+    site.later(HEARTBEAT * 2)  # all of them at once
+    site.until(lambda: len(site.tried) == 201)
+    site.conditions.show("n123", NodeFitness.UNFIT, "port-down")
+    site.held.set()
+    assert site.wait(202)[201] == ("n123", "unfit", "port-down")
+
+
+def test_of_nodes_that_are_seen_for_the_first_time_the_fit_ones_come_last(site):
+    site.held.clear()
+    for name in ("a", "b", "c"):
+        site.conditions.show(name, NodeFitness.FIT, "")
+    site.conditions.show("d", NodeFitness.UNFIT, "port-down")
+    site.held.set()
+    assert ("d", "unfit", "port-down") in site.wait(4)[:2]
+
+
+def test_a_node_that_the_scheduler_does_not_have_keeps_no_other_one_waiting(site):
+    site.broken["gone"] = SchedulerError("nodes gone not found")
+    site.conditions.show("gone", NodeFitness.UNFIT, "port-down")
+    site.until(lambda: site.tried == ["gone"])
+    for number in range(50):
+        site.conditions.show(f"n{number}", NodeFitness.UNFIT, "port-down")
+    site.wait(50)
+    assert site.tried.count("gone") == 1
+
+
+def test_a_node_that_could_not_be_written_is_tried_again_ever_less_often(site, caplog):
+    site.broken["a"] = SchedulerError("nodes a not found")
     site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    site.conditions.show("b", NodeFitness.UNFIT, "port-down")
+    site.wait(1)
+    for tries, seconds in enumerate((7, 13, 25, 49), start=2):
+        site.later(seconds)
+        site.conditions.show("b", NodeFitness.FIT if tries % 2 else NodeFitness.UNFIT, "")
+        site.until(lambda tries=tries: site.tried.count("a") == tries)
+    assert [record.message for record in caplog.records if "written=false" in record.message] == [
+        'event=condition node=a written=false detail="nodes a not found"'
+    ]
+    site.broken.clear()
+    site.later(HEARTBEAT)
+    site.until(lambda: ("a", "unfit", "port-down") in site.said)
+
+
+def test_a_scheduler_that_does_not_answer_is_left_alone_and_afterwards_all_is_told_at_once(site, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(site.conditions._backoff, "next", lambda: pauses.append(len(site.tried)) or 0.01)
+    site.broken["*"] = SchedulerError("connection refused")
+    names = [f"n{number}" for number in range(6)]
+    for name in names:
+        site.conditions.show(name, NodeFitness.UNFIT, "port-down")
+    site.until(lambda: len(site.tried) == 6)
+    assert pauses[0] == 3
+    site.broken.clear()
+    site.conditions.show("another", NodeFitness.UNFIT, "port-down")  # and the clock stands still
+    assert sorted(name for name, *_ in site.wait(7)) == sorted([*names, "another"])
+
+
+def test_a_fault_of_our_own_ends_nothing_but_the_one_write(site, caplog):
+    site.broken["a"] = ZeroDivisionError("a fault")
+    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    site.conditions.show("b", NodeFitness.UNFIT, "port-down")
+    assert site.wait(1) == [("b", "unfit", "port-down")]
+    assert "event=condition-fault node=a" in caplog.text
+
+
+def test_what_a_stop_held_back_is_told_when_it_ends_and_not_at_a_heartbeat(site):
+    site.stop = True
+    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    site.conditions.show("b", NodeFitness.FIT, "")
+    site.until(lambda: site.conditions._withheld == {"a", "b"})
+    site.stop = False
+    site.conditions.again()
+    assert sorted(site.wait(2)) == [("a", "unfit", "port-down"), ("b", "fit", "")]
+
+
+def test_nodes_that_kubernetes_has_not_got_keep_no_other_waiting_and_are_told_of_once(site, caplog):
+    gone = {f"gone{i}": KubeError("not found", 404) for i in range(20)}
+    site.broken |= gone
+    for node in gone:
+        site.conditions.show(node, NodeFitness.FIT, "")
+    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    site.until(lambda: len(site.tried) == 21)
     assert site.wait(1) == [("a", "unfit", "port-down")]
+    site.later(HEARTBEAT * 1.3)
+    site.until(lambda: len(site.tried) == 42)
+    assert caplog.text.count("there is no such node") == 20
+
+
+def test_a_node_that_is_silent_and_not_there_any_more_leaves_nothing_behind(site):
+    site.conditions.show("a", NodeFitness.FIT, "")
+    site.wait(1)
+    site.broken["a"] = KubeError("not found", 404)
+    site.conditions.show("a", NodeFitness.UNKNOWN, "it has not reported")
+    site.until(lambda: len(site.tried) == 2)
+    site.later(HEARTBEAT * 1.3)  # when the first word would have been told again
+    site.conditions.show("b", NodeFitness.FIT, "")
+    site.wait(2)
+    site.conditions.close(SECONDS)
+    held = (site.conditions._words, site.conditions._turns, site.conditions._tellers, site.conditions._absent)
+    assert not any("a" in names for names in held)
 
 
 @pytest.mark.parametrize(("mode", "stop"), [(Mode.OBSERVE, False), (Mode.DRAIN, True)])
@@ -108,27 +226,10 @@ def test_what_is_forgotten_is_not_told(site):
     assert site.wait(2) == [("a", "fit", ""), ("b", "fit", "")]
 
 
-def test_nodes_that_kubernetes_has_not_got_keep_no_other_waiting_and_are_told_of_once(site, caplog):
-    site.gone = {f"gone{i}" for i in range(20)}
-    for node in site.gone:
-        site.conditions.show(node, NodeFitness.FIT, "")
-    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
-    assert ("a", "unfit", "port-down") in site.wait(21)
-    site.at = HEARTBEAT * 1.3
-    site.conditions.show("b", NodeFitness.FIT, "")
-    site.wait(43)
-    assert caplog.text.count("there is no such node") == 20
-
-
-def test_a_node_that_is_silent_and_not_there_any_more_leaves_nothing_behind(site):
+def test_after_another_instance_has_led_nothing_is_believed_of_what_was_written_before(site):
     site.conditions.show("a", NodeFitness.FIT, "")
     site.wait(1)
-    site.gone = {"a"}
-    site.conditions.show("a", NodeFitness.UNKNOWN, "it has not reported")
+    site.conditions.forget()
+    site.conditions.show("a", NodeFitness.FIT, "")
     site.wait(2)
-    site.at = HEARTBEAT * 1.3  # when the first word would have been told again
-    site.conditions.show("b", NodeFitness.FIT, "")
-    site.wait(3)
-    site.conditions.close(SECONDS)
-    held = (site.conditions._words, site.conditions._turns, site.conditions._tellers, site.conditions._absent)
-    assert not any("a" in names for names in held)
+    assert site.tellers == 2

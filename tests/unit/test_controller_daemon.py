@@ -1,130 +1,30 @@
 """The running controller: reports over a real socket in, drains at a simulated scheduler out, a ledger that lasts."""
 
-import base64
 import json
 import threading
-import time
 import urllib.request
 from types import SimpleNamespace
 
 import pytest
+from controller_world import ID, NODES, SECONDS, WHY, World
 
-from ibmon.alert.signature import parse_secrets
-from ibmon.config import ControllerConfig
-from ibmon.configfile import ConfigError, loads
+from ibmon.configfile import ConfigError
 from ibmon.controller.daemon import Controller
 from ibmon.controller.keeping import LedgerConflict
 from ibmon.controller.ledger import Ledger
 from ibmon.controller.roster import MISSING
-from ibmon.controller.schedulers import WholeScheduler
 from ibmon.controller.values import AlertSeen, Ask
-from ibmon.drain.cluster import Cluster
-from ibmon.drain.controller import ControllerClient, NotLeaderError
+from ibmon.drain.controller import NotLeaderError
 from ibmon.drain.reconcile import LATE
-from ibmon.model import Mode, NodeFitness, Now, Severity
+from ibmon.model import Mode, NodeFitness
 from ibmon.ports import StoreError
 from ibmon.recording import SchedulerAct
-from ibmon.report import INTERVAL, FindingLine, Owned, Report, Wish, node_key
-
-MASTER = "whsec_" + base64.b64encode(bytes(range(32))).decode()
-NODES = tuple(f"node{number:04d}" for number in range(1, 101))
-ID = "7f3a9c"
-WHY = f"ibmon: port-down mlx5_0/1 DOWN/Polling 62s>60s [id {ID}]"
-SECONDS = 20  # no test waits so long unless it fails
+from ibmon.report import INTERVAL, Owned, Wish
 
 
 def private(path, text):
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-class Clock:
-    """Runs only when told."""
-
-    def __init__(self):
-        self.ahead = 0.0
-
-    def now(self):
-        return Now(10_000.0 + self.ahead, 1_700_000_000.0 + self.ahead)
-
-
-class World:
-    """A controller with its cluster and its nodes."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.clock = Clock()
-        self.cluster = Cluster(NODES, wall=lambda: self.clock.now().wall)
-        (directory / "master.key").write_text(MASTER)
-        (directory / "state").mkdir()
-        self.seq = 0
-        self.running = None
-
-    def config(self, more=""):
-        return loads(
-            f'[action]\nmode = "drain"\nstop_file = "{self.directory}/STOP"\n'
-            f'[controller]\nlisten = "127.0.0.1:0"\nmaster_key_file = "{self.directory}/master.key"\n{more}'
-            f'[state]\ndirectory = "{self.directory}/state"\n'
-        )
-
-    def start(self, more=""):
-        cluster = self.cluster
-        pools = lambda: cluster.client(NODES[0]).read_pools()  # noqa: E731
-        scheduler = WholeScheduler(pools, cluster.client, lambda _: {})
-        self.running = Controller(self.config(more), scheduler=scheduler, look_seconds=0.05, clock=self.clock)
-        self.running.start()
-        return self.running
-
-    def stop(self):
-        if self.running is not None:
-            self.running.close()
-            self.running = None
-
-    def report(self, node, fitness=NodeFitness.FIT, **more):
-        """The reply to one report of a node."""
-        key = self.directory / f"{node}.key"
-        (master,) = parse_secrets(MASTER, "test")
-        key.write_text("whsec_" + base64.b64encode(node_key(master, node)).decode())
-        client = ControllerClient(
-            ControllerConfig(url=self.running.server.url, key_file=str(key)), wall=lambda: self.clock.now().wall
-        )
-        self.seq += 1
-        common = {"v": 1, "boot_id": "boot", "version": "1", "config_hash": "x", "mode": Mode.DRAIN}
-        try:
-            return client.send(
-                Report(node=node, seq=self.seq, sent=self.clock.now().wall, fitness=fitness, **common, **more)
-            )
-        finally:
-            client.close()
-
-    def unfit(self, node, *, held=False):
-        now = self.clock.now().wall
-        finding = FindingLine("port-down", "mlx5_0", 1, Severity.CRITICAL, now - 100, drains=True)
-        wish = Wish(drain=True, id=ID, reason=WHY, since=now)
-        owned = Owned(ID, WHY, asked=now, held=held)
-        return self.report(node, NodeFitness.UNFIT, findings=(finding,), intent=wish, owned=owned)
-
-    def open_quorum(self):
-        """Every node reports, for longer than a controller waits after its start."""
-        for _ in range(3):
-            for node in NODES[:5]:
-                self.report(node)
-            self.clock.ahead += INTERVAL
-        self.fresh()
-
-    def fresh(self):
-        """Wait until the scheduler was read at this time."""
-        at = self.clock.now().monotonic
-        self.until(lambda: self.running.desk.counts(Now(at, 0.0)).view_age == 0.0)
-
-    def until(self, holds):
-        end = time.monotonic() + SECONDS
-        while not holds():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-    def drained(self, node):
-        return self.cluster.view(node).drained
 
 
 @pytest.fixture

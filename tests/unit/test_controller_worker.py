@@ -1,6 +1,8 @@
 """The controller's scheduler thread: one bulk read a half minute, each job through reconcile, an outcome for each."""
 
 import queue
+import threading
+import time
 
 import msgspec
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from ibmon.config import LimitsConfig
 from ibmon.controller.schedulers import WholeScheduler
 from ibmon.controller.values import DrainJob, FleetView, Outcome, ReleaseJob
-from ibmon.controller.worker import Permits, Unread, Worker
+from ibmon.controller.worker import CHECK_SECONDS, Permits, Rights, Unread, Worker
 from ibmon.drain.cluster import Cluster
 from ibmon.model import BlockCode, Intent, Mode, Now, Ownership
 from ibmon.ports import SchedulerError
@@ -42,18 +44,31 @@ def site(cluster):
 
     class Site:
         mode, stop = Mode.DRAIN, False
+        voids = False
 
         def __init__(self):
             self.news = queue.SimpleQueue()
             self.reads = 0
             self.broken = None
-            whole = WholeScheduler(self.pools, self.node, lambda names: dict.fromkeys(sorted(names)[:2], "leaf1"))
-            permits = Permits(mode=lambda _: self.mode, stop=lambda: self.stop, limits=LimitsConfig())
-            self.worker = Worker(self.news.put, whole, permits, Clock(), look_seconds=3600.0)
+            self.checks = []
+            self.problems = ()
+            leaves = lambda names: dict.fromkeys(sorted(names)[:2], "leaf1")  # noqa: E731
+            whole = WholeScheduler(self.pools, self.node, leaves, self.check)
+            self.held = threading.Event()  # while it is clear no read returns
+            self.held.set()
+            permits = Permits(mode=lambda _: self.mode, stop=self.is_stopped, limits=LimitsConfig())
+            self.clock = Clock()
+            self.worker = Worker(self.news.put, whole, permits, self.clock, look_seconds=3600.0)
             self.worker.start()
+
+        def is_stopped(self):
+            if self.voids:
+                self.worker.void()
+            return self.stop
 
         def pools(self):
             self.reads += 1
+            self.held.wait(SECONDS)
             if self.broken:
                 raise self.broken
             return cluster.client("node0001").read_pools()
@@ -63,8 +78,29 @@ def site(cluster):
                 raise self.broken
             return cluster.client(name)
 
-        def next(self):
+        def check(self, name):
+            self.checks.append(name)
+            if isinstance(self.problems, Exception):
+                raise self.problems
+            return self.problems
+
+        def any(self):
             return self.news.get(timeout=SECONDS)
+
+        def next(self):
+            """The next news that is not about rights."""
+            while isinstance(news := self.any(), Rights):
+                pass
+            return news
+
+        def look(self):
+            """Have all read; what comes of it before the next job does."""
+            self.worker.look()
+            self.worker.submit(DrainJob("node0099", WISH, ASKED))
+            found = []
+            while not isinstance(news := self.any(), Outcome):
+                found.append(news)
+            return found
 
         def do(self, job):
             self.worker.submit(job)
@@ -158,6 +194,88 @@ def test_whatever_goes_wrong_has_an_outcome(cluster, error, code):
             assert news.get(timeout=SECONDS).done.outcome == "failed"
     finally:
         worker.close(SECONDS)
+
+
+def until(holds):
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_what_was_submitted_before_it_was_declared_void_is_not_begun_and_nothing_of_it_is_told(site, cluster):
+    site.next()
+    site.held.clear()
+    site.worker.look()
+    until(lambda: site.reads == 2)
+    site.worker.submit(DrainJob("node0007", WISH, ASKED))
+    site.worker.void()
+    site.held.set()
+    assert isinstance(site.next(), FleetView)
+    assert site.do(DrainJob("node0008", WISH, ASKED)).node == "node0008"
+    assert not cluster.view("node0007").drained
+
+
+def test_a_job_that_is_declared_void_while_it_is_under_way_writes_nothing(site, cluster):
+    site.next()
+    site.voids = True  # at the first gate, which is behind it then
+    site.worker.submit(DrainJob("node0007", WISH, ASKED))
+    until(lambda: site.worker._age > 0 and site.worker._jobs.empty())
+    site.voids = False
+    assert site.do(DrainJob("node0008", WISH, ASKED)).node == "node0008"
+    assert not cluster.view("node0007").drained
+
+
+def test_a_read_that_takes_longer_than_the_time_between_two_leaves_time_for_jobs(site, cluster):
+    site.next()
+    site.held.clear()
+    site.worker.look()
+    until(lambda: site.reads == 2)
+    site.clock.at += 4000.0
+    site.worker.submit(DrainJob("node0007", WISH, ASKED))
+    site.held.set()
+    assert isinstance(site.next(), FleetView)
+    assert isinstance(site.next(), Outcome)
+    assert cluster.view("node0007").drained
+
+
+def test_the_rights_of_a_drain_are_asked_for_before_one_is_due_and_once(site):
+    site.next()
+    assert site.any() == Rights(())
+    site.look()
+    assert len(site.checks) == 1
+
+
+def test_rights_that_are_missing_are_told_and_asked_for_again_every_five_minutes(site):
+    site.next()
+    site.any()
+    site.worker._check_due = float("-inf")
+    site.problems = ("Kubernetes forbids ibmon to patch node x",)
+    assert site.look()[1:] == [Rights(site.problems)]
+    assert len(site.look()) == 1
+    site.clock.at += CHECK_SECONDS
+    site.problems = ()
+    assert site.look()[1:] == [Rights(())]
+
+
+@pytest.mark.parametrize(("mode", "stop"), [(Mode.OBSERVE, False), (Mode.ALERT, False), (Mode.DRAIN, True)])
+def test_where_nothing_may_be_drained_no_right_is_asked_for(site, mode, stop):
+    site.next()
+    site.any()
+    site.worker._check_due = float("-inf")
+    site.mode, site.stop = mode, stop
+    site.look()
+    assert len(site.checks) == 1
+
+
+def test_a_scheduler_that_does_not_answer_says_nothing_about_rights_and_is_asked_again(site):
+    site.next()
+    site.any()
+    site.worker._check_due = float("-inf")
+    site.problems = SchedulerError("connection refused")
+    assert len(site.look()) == 1
+    site.problems = ()
+    assert site.look()[1:] == [Rights(())]
 
 
 def test_no_node_at_all_is_an_error_and_not_an_empty_cluster(cluster):

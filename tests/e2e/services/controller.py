@@ -9,6 +9,7 @@ import base64
 import json
 import secrets
 import subprocess
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, final
 
@@ -50,7 +51,8 @@ directory = "{directory}/state"
 class Controller(Service):
     """`ibmon controller`; a context manager that has it running inside.
 
-    `env` is its whole environment, `more` further keys of [controller].
+    `env` is its whole environment, `more` further keys of [controller], and sections after them. A `twin` of another
+    one has its keys and tokens. Nodes report to `front`, where that is not the instance itself.
     """
 
     def __init__(
@@ -62,14 +64,17 @@ class Controller(Service):
         mode: str = "drain",
         min_nodes: int = 3,
         more: str = "",
+        twin: Controller | None = None,
     ) -> None:
         self.directory = directory
         self.env = dict(env)
-        [port] = free_ports(1)
-        self.url = f"http://{LOOPBACK}:{port}"
+        [self.port] = free_ports(1)
+        self.url = self.front = f"http://{LOOPBACK}:{self.port}"
         (directory / "state").mkdir(parents=True)
-        self.tokens = {role: secrets.token_urlsafe(24) for role in ("view", "operate", "alert")}
-        self._write("master.key", f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
+        roles = ("view", "operate", "alert")
+        self.tokens = twin.tokens if twin else {role: secrets.token_urlsafe(24) for role in roles}
+        self.master = twin.master if twin else f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}\n"
+        self._write("master.key", self.master)
         self._write("tokens", "".join(f"{role}er {role} {token}\n" for role, token in self.tokens.items()))
         self._write("operator.token", self.tokens["operate"])
         self._configuration = directory / "controller.toml"
@@ -77,7 +82,7 @@ class Controller(Service):
             _CONFIGURATION.format(
                 directory=directory,
                 loopback=LOOPBACK,
-                port=port,
+                port=self.port,
                 mode=mode,
                 scheduler=scheduler,
                 min_nodes=min_nodes,
@@ -107,20 +112,28 @@ class Controller(Service):
         """What it wrote to standard output and error, over all its starts."""
         return self.directory / "controller.log"
 
-    def start(self) -> None:
-        """Starts it, again after an end too, and waits until it leads."""
+    def start(self, *, leads: bool = True) -> None:
+        """Starts it, again after an end too, and waits until it leads, or only until it answers."""
         arguments = [COMMAND, "--config", str(self._configuration), "controller"]
         self._process = process = Process(arguments, self.log, env=self.env)
+        path = "/readyz" if leads else "/healthz"
 
-        def leads() -> bool:
+        def serves() -> bool:
             process.must_run()
-            try:
-                with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
-                    return bool(answer.status == 200)
-            except OSError:
-                return False
+            return self.status(path) == 200
 
-        wait_for(leads, within=20, what=f"a controller at {self.url}")
+        wait_for(serves, within=20, what=f"a controller at {self.url}{path}")
+
+    def status(self, path: str, body: bytes | None = None) -> int | None:
+        """Returns the status that a path answers, to a POST where there is a body; None where nobody answers."""
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, body), timeout=2) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return None
 
     def of_node(self, node: str, directory: Path) -> str:
         """Makes a node's key with the controller's own command; the lines of the node's configuration."""
@@ -131,7 +144,7 @@ class Controller(Service):
         path = directory / "node.key"
         path.touch(mode=0o600)
         path.write_text(made.stdout)
-        return f'[controller]\nurl = "{self.url}"\nkey_file = "{path}"\n'
+        return f'[controller]\nurl = "{self.front}"\nkey_file = "{path}"\n'
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs an ibmon command as an operator of this controller."""

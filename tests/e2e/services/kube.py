@@ -145,11 +145,12 @@ class KubeServer(Service):
 
     # ---------------------------------------------------------------------------------------------- the administrator
 
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """One request as administrator; status and decoded answer."""
+    def request(self, method: str, path: str, body: Any = None, *, token: str = "") -> tuple[int, Any]:
+        """One request as administrator, or as whose the token is; status and decoded answer."""
         url = self.url + path
+        made = self._made(method, url, body, token)
         try:
-            with urllib.request.urlopen(self._made(method, url, body), timeout=10, context=self._trust(url)) as answer:
+            with urllib.request.urlopen(made, timeout=10, context=self._trust(url)) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -171,8 +172,25 @@ class KubeServer(Service):
         assert status == 201, answer
         return str(answer["status"]["token"])
 
-    def _made(self, method: str, url: str, body: Any) -> urllib.request.Request:
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.admin}"}
+    def wait_for_rights(self, token: str, *, absent: str = "") -> None:
+        """Waits until a token of ours may read nodes, write events and ask for `absent`, which is not there.
+
+        Rights are in force some milliseconds after they were written.
+        """
+        event = {"metadata": {"generateName": "x-"}, "involvedObject": {"kind": "Node", "name": "x"}, "reason": "X"}
+        tried: list[tuple[str, str, Any, int]] = [
+            ("GET", "/api/v1/nodes?limit=1", None, 200),
+            ("POST", "/api/v1/namespaces/default/events?dryRun=All", event, 201),
+            *([("GET", absent, None, 404)] if absent else []),
+        ]
+
+        def granted() -> bool:
+            return all(self.request(how, path, body, token=token)[0] == status for how, path, body, status in tried)
+
+        wait_for(granted, within=20, what="the rights of a service account")
+
+    def _made(self, method: str, url: str, body: Any, token: str = "") -> urllib.request.Request:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token or self.admin}"}
         data = None if body is None else json.dumps(body).encode()
         return urllib.request.Request(url, method=method, data=data, headers=headers)
 
