@@ -24,8 +24,8 @@ SHELL = (
     "configvalues", "backoff", "__main__", "rulesdoc", "controller.api", "controller.auth", "controller.brain",
     "controller.client", "controller.complaints", "controller.connection", "controller.families",
     "controller.inbound", "controller.metrics", "controller.reports", "controller.server", "controller.tokens",
-    "controller.assembly", "controller.conditions", "controller.daemon", "controller.front", "controller.keeping", "controller.page",
-    "controller.saving", "controller.schedulers", "controller.worker", "controller.http",
+    "controller.assembly", "controller.conditions", "controller.daemon", "controller.front", "controller.keeping",
+    "controller.page", "controller.saving", "controller.schedulers", "controller.worker", "controller.http",
     "promrules", "boards",
 )  # fmt: skip
 OUTSIDE = {  # clocks, threads, files, networks, chance: what makes a step depend on more than its arguments
