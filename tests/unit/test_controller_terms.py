@@ -13,13 +13,15 @@ from ibmon.config import LimitsConfig
 from ibmon.controller.assembly import settings
 from ibmon.controller.conditions import Conditions
 from ibmon.controller.fleet import FleetDesk
+from ibmon.controller.keeping import Keeper
 from ibmon.controller.ledger import Ledger
 from ibmon.controller.roster import MISSING
-from ibmon.controller.values import Ask
+from ibmon.controller.values import Ask, Note
 from ibmon.controller.worker import CHECK_SECONDS
 from ibmon.drain.reconcile import Gates
 from ibmon.model import NodeFitness
 from ibmon.ports import StoreError
+from ibmon.store import Store
 
 
 @pytest.fixture
@@ -214,3 +216,17 @@ def test_a_right_that_is_missing_is_one_line_and_a_metric_before_any_node_is_bad
     with urllib.request.urlopen(f"{controller.server.url}/metrics", timeout=SECONDS) as answer:
         text = answer.read().decode()
     assert 'ibmon_controller_scheduler_errors_total{code="forbidden"} 2.0' in text
+
+
+def test_many_notes_are_one_write_to_the_disk(tmp_path):
+    """A stop that is to be saved waits behind them."""
+    store = Store(tmp_path, node="controller")
+    begun = []
+    transaction = store.transaction
+    store.transaction = lambda: begun.append(1) or transaction()
+    keeper = Keeper(store, store)
+    keeper.note([Note("info", "node-forgotten", {"node": f"n{number}"}) for number in range(2000)], 1000.0)
+    keeper.save(b"{}").result(SECONDS)
+    assert len(begun) <= 10
+    assert [line["node"] for line in keeper.audit(3)] == ["n1999", "n1998", "n1997"]
+    keeper.close()
