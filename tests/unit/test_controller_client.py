@@ -193,9 +193,9 @@ def said(server, handler, told):
         (said, "the controller answered 400: the clock is 400 s off"),
         (302, "the controller answered 302: redirects are not followed; look at controller.url"),
         (307, "redirects are not followed"),
-        (hang, "no answer within 0.4 s"),
-        (drip, "no answer within 0.4 s"),
-        (drip_without_length, "no answer within 0.4 s"),
+        (hang, "no answer within 1 s"),
+        (drip, "no answer within 1 s"),
+        (drip_without_length, "no answer within 1 s"),
         (garbage, "broken answer"),
         (large, "an answer of more than 16 KiB"),
         (endless, "an answer of more than 16 KiB"),
@@ -203,10 +203,11 @@ def said(server, handler, told):
 )
 def test_a_bad_answer_is_one_line_in_time_and_the_next_report_is_none_the_worse(server, client, action, words):
     server.script = [action]
-    way = client()
+    # A busy machine must not make another error of it.
+    way = client(deadline=1.0 if "no answer within" in words else 30.0)
     began = time.monotonic()
     error = error_of(way)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert words in str(error)
     assert len(str(error).splitlines()) == 1
     assert way.send(report(2)).decision == "none"
