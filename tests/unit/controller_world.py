@@ -96,8 +96,14 @@ class World:
             self.clock.ahead += INTERVAL
         self.fresh()
 
+    def later(self, seconds):
+        """So much time passes, and the scheduler is read anew: a look that was just ending would not do it by itself."""
+        self.clock.ahead += seconds
+        self.running._worker.look()
+
     def fresh(self):
-        """Wait until the scheduler was read at this time."""
+        """Wait until the scheduler was read at this time; the clock stands, so no look would come by itself."""
+        self.running._worker.look()
         at = self.clock.now().monotonic
         self.until(lambda: self.running.desk.counts(Now(at, 0.0)).view_age == 0.0)
 

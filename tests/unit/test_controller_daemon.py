@@ -286,7 +286,7 @@ def test_a_drain_for_an_alert_goes_out_after_its_record_is_durable(world):
     world.cluster.drain = look_first
     seen = AlertSeen("IbPortDown", NODES[9], True, "f1", world.clock.now().wall, "port 1 is down")
     controller.server.call(lambda: controller.desk.alert(seen, world.clock.now())).result()
-    world.clock.ahead += 15.0  # of its siblings nothing is heard
+    world.later(15.0)  # of its siblings nothing is heard
     world.until(lambda: world.drained(NODES[9]))
     assert [entry.asked for entry in entries] == [world.clock.now().wall]
 
@@ -299,7 +299,7 @@ def test_a_silent_node_is_not_called_healthy_for_ever(world):
     )
     world.report(NODES[0])
     assert told == {NODES[0]: NodeFitness.FIT}
-    world.clock.ahead += MISSING
+    world.later(MISSING)
     world.until(lambda: told[NODES[0]] is NodeFitness.UNKNOWN)
 
 
@@ -311,8 +311,8 @@ def test_a_view_that_cannot_be_taken_in_is_told_and_the_next_one_is_taken(world,
         raise ZeroDivisionError("odd")
 
     monkeypatch.setattr(controller.desk, "scheduler", fail)
-    world.clock.ahead += 10.0
+    world.later(10.0)
     world.until(lambda: "could not be taken in" in caplog.text)
     monkeypatch.undo()
-    world.clock.ahead += 10.0
+    world.later(10.0)
     world.fresh()

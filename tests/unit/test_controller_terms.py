@@ -195,10 +195,10 @@ def test_a_fault_in_what_comes_from_the_scheduler_is_a_line_in_the_log_and_the_n
         raise ZeroDivisionError("a fault of our own")
 
     monkeypatch.setattr(controller.desk, "scheduler", fail)
-    world.clock.ahead += 1.0
+    world.later(1.0)
     world.until(lambda: "a fault of our own" in caplog.text)
     monkeypatch.undo()
-    world.clock.ahead += 1.0
+    world.later(1.0)
     world.fresh()
 
 
@@ -208,7 +208,7 @@ def test_a_right_that_is_missing_is_one_line_and_a_metric_before_any_node_is_bad
     controller._worker._scheduler.check = lambda _: (problem,)
     controller._worker._check_due = float("-inf")
     for _ in range(2):
-        world.clock.ahead += CHECK_SECONDS
+        world.later(CHECK_SECONDS)
         world.until(lambda: controller._worker._check_due > world.clock.now().monotonic)
     world.fresh()
     assert caplog.text.count("cannot-act") == 1

@@ -226,6 +226,7 @@ def test_a_receiver_that_was_away_for_six_hours_hears_what_holds_with_the_times_
         most = max(most, box.store.outbox.pending("A"))
     assert most == len({(send.topic, send.subject) for _, send in site.sent}) <= 5
     box.deliver("A")
+    box.store.close()
 
     def of(target, name):
         return [m for m in box.heard[target] if m["type"] == "ibmon.finding" and m["data"]["finding"]["port"] == name]
