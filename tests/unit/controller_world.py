@@ -97,7 +97,7 @@ class World:
         self.fresh()
 
     def later(self, seconds):
-        """So much time passes, and the scheduler is read anew: a look that was just ending would not do it by itself."""
+        """So much time passes, and the scheduler is read anew: a look that was just ending would be the last."""
         self.clock.ahead += seconds
         self.running._worker.look()
 
