@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -35,8 +35,11 @@ class BodyError(ValueError):
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reason: _Reason = ""
 
-    def ask(self, user: str) -> Ask:
-        raise NotImplementedError
+
+class _Asks(Protocol):
+    """A form of a request: what it asks for, when this user does."""
+
+    def ask(self, user: str) -> Ask: ...
 
 
 class _Stop(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -105,7 +108,7 @@ class _Release(_Form, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )  # fmt: skip
 
 
-FORMS: Final[Mapping[str, type[_Form]]] = {
+FORMS: Final[Mapping[str, type[_Asks]]] = {
     "/v1/stop": _Stop,
     "/v1/start": _Start,
     "/v1/mode": _Mode,
