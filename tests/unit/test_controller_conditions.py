@@ -15,6 +15,19 @@ from ibmon.ports import SchedulerError
 SECONDS = 20  # no test waits so long unless it fails
 
 
+class Bell(threading.Event):
+    """The event that wakes the thread; knows whether the thread waits for it and has nothing in hand."""
+
+    idle = False
+
+    def wait(self, timeout=None):
+        self.idle = True
+        try:
+            return super().wait(timeout)
+        finally:
+            self.idle = False
+
+
 class Site:
     """Takes what is published; the clock runs only when told."""
 
@@ -29,6 +42,7 @@ class Site:
         self.tellers = 0
         self.news = threading.Condition()
         self.conditions = Conditions(lambda node: Teller(self, node), self.gates, self)
+        self.bell = self.conditions._changed = Bell()
         self.conditions.start()
 
     def now(self):
@@ -48,8 +62,13 @@ class Site:
             with self.news:
                 self.news.wait(0.01)
 
+    def settle(self):
+        """Wait until the thread has done, and planned, all that is due."""
+        self.until(lambda: not self.bell.is_set() and self.bell.idle)
+
     def later(self, seconds):
-        """Let time pass, and have the thread see it."""
+        """Let time pass once all is done that was due before, and have the thread see it."""
+        self.settle()
         self.at += seconds
         self.conditions._changed.set()
 
@@ -95,9 +114,8 @@ def test_an_unchanged_verdict_is_told_again_as_a_heartbeat_with_the_newest_words
     site.conditions.show("a", NodeFitness.FIT, "")
     site.wait(1)
     site.conditions.show("a", NodeFitness.FIT, "newer")
-    site.at = HEARTBEAT * 1.3
-    site.conditions.show("b", NodeFitness.FIT, "")  # wakes the thread
-    assert ("a", "fit", "newer") in site.wait(3)
+    site.later(HEARTBEAT * 1.3)
+    assert site.wait(2)[1:] == [("a", "fit", "newer")]
 
 
 def test_a_change_goes_before_all_heartbeats_that_are_overdue(site):
@@ -221,7 +239,7 @@ def test_what_is_forgotten_is_not_told(site):
     site.conditions.show("a", NodeFitness.FIT, "")
     site.wait(1)
     site.conditions.forget()
-    site.at = HEARTBEAT * 2
+    site.later(HEARTBEAT * 2)
     site.conditions.show("b", NodeFitness.FIT, "")
     assert site.wait(2) == [("a", "fit", ""), ("b", "fit", "")]
 
