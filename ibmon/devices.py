@@ -41,6 +41,7 @@ class Present:
     ports: dict[int, JudgedPort]
     first: bool
     watched: frozenset[int]  # columns that a verdict may rest on
+    judged: frozenset[int]  # those of them that are judged counters
     modules: tuple[tuple[int, str], ...]  # columns of temperatures, with the module's label
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
@@ -124,9 +125,16 @@ class Devices:
         first = device.name not in self._known
         self._known.add(device.name)
         history = CounterHistory(layout)
-        judged = _judged(device)
+        ports = _judged(device)
         self.present[device.name] = Present(
-            device, Sample.empty(layout), history, judged, first, _watched(device), _modules(device)
+            device=device,
+            sample=Sample.empty(layout),
+            history=history,
+            ports=ports,
+            first=first,
+            watched=_watched(device),
+            judged=frozenset(i for port in ports.values() for i in port.columns.values()),
+            modules=_modules(device),
         )
         self.changes += 1
         return True
@@ -136,33 +144,32 @@ class Devices:
         known = self.present.get(reading.device)
         if known is None or known.device.layout.generation != reading.generation:
             return None
-        old, new = known.sample, known.sample.merge(reading, tiers)
+        old = known.sample
+        changed = old.changed(reading)
+        new = old.merge(reading, tiers, changed)
         if Tier.STATE in tiers and all(new.values[i] is None for i in new.layout.tiers[Tier.STATE]):
             # No port's state could be read: the device was not seen, however young the attempt.
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
         for code in reading.errnos.values():
             known.read_errors[code] = known.read_errors.get(code, 0) + 1
-        if new.values is old.values and not known.stalled:
-            known.sample, known.view = new, None
-            _look_at_counters(known, tiers, same=True)
+        if known.stalled or reading.errnos or not known.watched.isdisjoint(changed):
+            self.changes += 1
+        was_stalled = known.stalled
+        known.sample, known.view, known.stalled = new, None, False
+        _count_polls(known, tiers)
+        if not (known.judged.isdisjoint(changed) and known.judged.isdisjoint(reading.errnos)):
+            _look_at_counters(known)
+        gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
+        if not changed and not gone and not was_stalled:
             return _NOTHING
-        rises = known.history.take(old, new, reading.columns, reading.ended)
+        columns = new.layout.columns
+        rises = known.history.take(old, new, changed, reading.ended)
         firsts = {
             i: value
-            for i in reading.columns
-            if old.values[i] is None and (value := new.values[i]) is not None and new.layout.columns[i].counts
+            for i in changed
+            if old.values[i] is None and (value := new.values[i]) is not None and columns[i].counts
         }
-        watched, before, after = known.watched, old.values, new.values
-        moved = any(i in watched and after[i] != before[i] for i in reading.columns)
-        if known.stalled or reading.errnos or moved:
-            self.changes += 1
-        known.sample, known.view, known.stalled = new, None, False
-        _look_at_counters(known, tiers)
-        states = {}
-        for i in new.layout.tiers[Tier.STATE]:
-            if new.values[i] != old.values[i]:
-                states[new.layout.columns[i].port] = (old.values[i], new.values[i])
-        gone = bool(reading.columns) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
+        states = {columns[i].port: (old.values[i], new.values[i]) for i in new.layout.tiers[Tier.STATE] if i in changed}
         return Change(rises, firsts, states, gone)
 
     def stall(self, name: str) -> None:
@@ -330,20 +337,22 @@ def _temperatures(known: Present) -> dict[str, float]:
     return {name: value / 1000 for name, value in found if value is not None}
 
 
-def _look_at_counters(known: Present, tiers: tuple[Tier, ...], *, same: bool = False) -> None:
-    """Which judged counters say nothing now, and how often the state could not be read in a row."""
-    sample, columns = known.sample, known.device.layout.columns
-    for number, port in known.ports.items():
-        if Tier.STATE in tiers:
-            read = sample.get(number, Level.ATTR, "state") is not None
+def _count_polls(known: Present, tiers: tuple[Tier, ...]) -> None:
+    """How often the state of a port could not be read in a row."""
+    if Tier.STATE in tiers:
+        for number, port in known.ports.items():
+            read = known.sample.get(number, Level.ATTR, "state") is not None
             port.failed_polls = 0 if read else port.failed_polls + 1
-        if tiers != (Tier.STATE,) and not same:
-            values = {key: sample.values[i] for key, i in port.columns.items()}
-            port.unreadable = frozenset(key for key, value in values.items() if value is None)
-            full = (
-                key for key, i in port.columns.items() if values[key] is not None and values[key] == columns[i].maximum
-            )
-            port.saturated = frozenset(full)
+
+
+def _look_at_counters(known: Present) -> None:
+    """Which judged counters say nothing now."""
+    columns = known.device.layout.columns
+    for port in known.ports.values():
+        values = {key: known.sample.values[i] for key, i in port.columns.items()}
+        port.unreadable = frozenset(key for key, value in values.items() if value is None)
+        full = (key for key, i in port.columns.items() if values[key] is not None and values[key] == columns[i].maximum)
+        port.saturated = frozenset(full)
 
 
 def _same(old: Device, new: Device) -> bool:

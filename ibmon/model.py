@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+
+_T = TypeVar("_T")
 
 
 class Now(NamedTuple):
@@ -202,6 +204,14 @@ class Listing(msgspec.Struct, frozen=True):
     functions: Mapping[str, str | None] | None = None
 
 
+def _laid_over(old: Mapping[int, _T], new: Mapping[int, _T], read: tuple[int, ...]) -> Mapping[int, _T]:
+    """What holds of all columns by `old`, and of those that were `read` by `new`."""
+    if not old and not new:
+        return old
+    columns = set(read)
+    return {**{i: x for i, x in old.items() if i not in columns}, **new}
+
+
 class Sample(msgspec.Struct, frozen=True):
     """The newest value of every column of a device, pieced together from readings."""
 
@@ -216,25 +226,26 @@ class Sample(msgspec.Struct, frozen=True):
         """A sample in which nothing was read yet."""
         return cls(layout, (None,) * len(layout.columns), {}, {}, (None,) * len(Tier))
 
-    def merge(self, reading: Reading, tiers: tuple[Tier, ...]) -> Sample:
-        """This sample with a newer reading of those tiers laid over it."""
+    def changed(self, reading: Reading) -> tuple[int, ...]:
+        """The columns for which a reading has another value than this sample."""
+        values = self.values
+        return tuple([i for i, value in zip(reading.columns, reading.values, strict=True) if values[i] != value])
+
+    def merge(self, reading: Reading, tiers: tuple[Tier, ...], changed: tuple[int, ...]) -> Sample:
+        """This sample with a newer reading of those tiers laid over it, by which `changed` have changed."""
         read_at = list(self.read_at)
         for tier in tiers:
             read_at[tier] = reading.ended
-        words = {i: w for i, w in self.words.items() if i in reading.columns}
-        clean = not reading.errnos and not self.errnos and words == reading.words
-        if clean and all(self.values[i] == v for i, v in zip(reading.columns, reading.values, strict=True)):
-            # Most states, most times.
-            return Sample(self.layout, self.values, self.errnos, self.words, tuple(read_at))
-        values = list(self.values)
-        for i, value in zip(reading.columns, reading.values, strict=True):
-            values[i] = value
-        read = set(reading.columns)
-        errnos = {i: e for i, e in self.errnos.items() if i not in read}
-        errnos.update(reading.errnos)
-        words = {i: w for i, w in self.words.items() if i not in read}
-        words.update(reading.words)
-        return Sample(self.layout, tuple(values), errnos, words, tuple(read_at))
+        values = self.values
+        if changed:
+            newer = dict(zip(reading.columns, reading.values, strict=True))
+            merged = list(values)
+            for i in changed:
+                merged[i] = newer[i]
+            values = tuple(merged)
+        errnos = _laid_over(self.errnos, reading.errnos, reading.columns)
+        words = _laid_over(self.words, reading.words, reading.columns)
+        return Sample(self.layout, values, errnos, words, tuple(read_at))
 
     def get(self, port: int, level: Level, name: str) -> int | None:
         """The value of a column, or None where it is absent or could not be read."""

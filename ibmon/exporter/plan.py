@@ -7,7 +7,7 @@ A family must be one block of text, so the plan goes by family and then by devic
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ibmon.exporter import compat
@@ -22,10 +22,16 @@ from ibmon.exporter.families import (
 )
 from ibmon.exporter.text import Family, Format
 from ibmon.model import Column, Device, Layout, Level
+from ibmon.picking import Picker, picker
 from ibmon.sysfs import catalog
 
 _DIRECTORY: Final = {Level.COUNTERS: "counters", Level.COUNTERS_EXT: "counters_ext", Level.HW: "hw_counters"}
+_BUSY: Final = frozenset({"throughput", "congestion"})
 _RESERVED: Final = frozenset(f.base for f in (*SNAPSHOT_FAMILIES, *SELF_FAMILIES))
+
+
+Values: TypeAlias = tuple[int | None, ...]
+"""The values of all columns of one device."""
 
 
 class Entry(NamedTuple):
@@ -46,11 +52,20 @@ class Block(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The blocks in the order of the families' names; `clashes` counts, by device, columns that have no series."""
+    """The blocks in the order of the families' names: those that stand still on a healthy node, and the busy ones.
+
+    By device, `still` picks what the former show out of its values, and `clashes` counts columns that have no series.
+    """
 
     layouts: tuple[Layout, ...]
-    blocks: tuple[Block, ...]
+    quiet: tuple[Block, ...]
+    busy: tuple[Block, ...]
+    still: tuple[Picker, ...]
     clashes: tuple[int, ...]
+
+
+NO_PLAN: Final = Plan((), (), (), (), ())
+"""That of no device."""
 
 
 class _Series(NamedTuple):
@@ -87,8 +102,13 @@ class Planner:
                     block = blocks[family.name] = Block(headers, divisor, [])
                 block.entries.append(Entry(position, column, text, factor))
             clashes.append(clashed)
-        ordered = tuple(blocks[name] for name in sorted(blocks))
-        return Plan(tuple(d.layout for d in devices), ordered, tuple(clashes))
+        layouts = tuple(d.layout for d in devices)
+        quiet: list[Block] = []
+        busy: list[Block] = []
+        for name in sorted(blocks):
+            moves = all(_moves(layouts[e.device].columns[e.column]) for e in blocks[name].entries)
+            (busy if moves else quiet).append(blocks[name])
+        return Plan(layouts, tuple(quiet), tuple(busy), _still(quiet, layouts), tuple(clashes))
 
     def _series(self, device: Device) -> tuple[tuple[_Series, ...], int]:
         known = self._known.get(device.layout)
@@ -128,6 +148,23 @@ class Planner:
                 yield alias, factor
         if self._node_exporter and (theirs := compat.column_family(column.level, column.name)):
             yield theirs, factor
+
+
+def _still(blocks: Sequence[Block], layouts: Sequence[Layout]) -> tuple[Picker, ...]:
+    """By device, what picks the columns of these blocks out of its values."""
+    columns: list[set[int]] = [set() for _ in layouts]
+    for block in blocks:
+        for entry in block.entries:
+            columns[entry.device].add(entry.column)
+    return tuple(picker(sorted(found)) for found in columns)
+
+
+def _moves(column: Column) -> bool:
+    """Whether a column is another number at each read of a port that is in use."""
+    if column.level not in CATALOG_LEVEL:
+        return column.level is Level.HWMON
+    entry = catalog.lookup(CATALOG_LEVEL[column.level], column.name)
+    return entry is not None and entry.health_class in _BUSY
 
 
 def counter_label(column: Column) -> str:

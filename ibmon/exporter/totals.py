@@ -6,12 +6,12 @@ Pure. Which columns a sum is made of is worked out once for a layout; a request 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ibmon.exporter.families import ALIAS_SOURCE, CATALOG_LEVEL
 from ibmon.model import Layout, Level, Tier
+from ibmon.picking import picker
 from ibmon.snapshot import DeviceView
 from ibmon.sysfs import catalog
 
@@ -66,14 +66,7 @@ def _sum(found: Values) -> int | None:
 
 def _source(layout: Layout, port: int) -> _Source:
     columns = [i for i, column in enumerate(layout.columns) if column.port == port and column.error]
-    return _Source(_data(layout, port, catalog.XMIT_BYTES), _data(layout, port, catalog.RCV_BYTES), _picker(columns))
-
-
-def _picker(columns: list[int]) -> Callable[[Values], Values]:
-    """What takes these columns of a sample, in one call where there are several."""
-    if len(columns) > 1:
-        return itemgetter(*columns)
-    return lambda values: tuple(values[i] for i in columns)
+    return _Source(_data(layout, port, catalog.XMIT_BYTES), _data(layout, port, catalog.RCV_BYTES), picker(columns))
 
 
 def _data(layout: Layout, port: int, metric: str) -> tuple[int, int] | None:

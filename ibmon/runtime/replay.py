@@ -45,8 +45,9 @@ from ibmon.messages import (
 from ibmon.model import Finding, Now
 from ibmon.recording import Frame, Header, read
 from ibmon.runtime.memory_store import MemoryStore
+from ibmon.sysfs.contents import gone
 from ibmon.sysfs.discover import discover, list_devices
-from ibmon.sysfs.reader import TreeReader, gone
+from ibmon.sysfs.reader import TreeReader
 from ibmon.virtualtree import ReadHangs, VirtualTree
 
 NODE = "node0001"

@@ -18,7 +18,7 @@ from ibmon.messages import Discover, Discovered, Event, ListingDone, Read, ReadD
 from ibmon.model import Device, Listing, Reading
 from ibmon.ports import Clock
 from ibmon.sysfs import danger
-from ibmon.sysfs.reader import gone
+from ibmon.sysfs.contents import gone
 from ibmon.sysfs.source import Question, Source, SourceError
 
 log = logging.getLogger(__name__)

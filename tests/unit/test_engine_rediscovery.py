@@ -15,8 +15,9 @@ from ibmon.messages import Discover, Discovered, Hotplug, ListingDone, Poll, Rea
 from ibmon.model import Now
 from ibmon.sampling import REDISCOVER_SECONDS
 from ibmon.simulate.dgx import dgx
+from ibmon.sysfs.contents import gone
 from ibmon.sysfs.discover import discover, list_devices
-from ibmon.sysfs.reader import TreeReader, gone
+from ibmon.sysfs.reader import TreeReader
 from ibmon.virtualtree import VirtualTree
 
 

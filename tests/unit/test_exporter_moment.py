@@ -13,9 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from ibmon import __version__
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.text import Format
-from ibmon.model import (
-    Level,
-)
+from ibmon.model import Level, NodeFitness
 
 PARSERS = {Format.TEXT: parse_text, Format.OPENMETRICS: parse_openmetrics}
 
@@ -43,7 +41,7 @@ def test_a_snapshot_is_walked_once_however_often_it_is_scraped(monkeypatch):
     for packed in (False, True, False, True):
         renderer.render(shot, Format.TEXT, monotonic=1000.0, gzip=packed)
     assert len(walks) == 1
-    renderer.render(next_of(shot), Format.TEXT, monotonic=1000.0)
+    renderer.render(msgspec.structs.replace(shot, fitness=NodeFitness.UNFIT), Format.TEXT, monotonic=1000.0)
     assert len(walks) == 2
 
 
