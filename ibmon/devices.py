@@ -15,8 +15,9 @@ import msgspec
 from ibmon.health.facts import DeviceFacts, PortFacts
 from ibmon.health.history import CounterHistory
 from ibmon.health.judge import PortDesk
+from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
-from ibmon.model import Column, Device, Layout, Level, Listing, Now, Reading, Sample, Tier
+from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
 from ibmon.snapshot import DeviceView
 
 
@@ -41,7 +42,8 @@ class Present:
     ports: dict[int, JudgedPort]
     first: bool
     watched: frozenset[int]  # columns that a verdict may rest on
-    judged: frozenset[int]  # those of them that are judged counters
+    judged: dict[int, tuple[PortId, str]]  # those of them that are judged counters: the port, and the counter's key
+    signs: frozenset[int]  # columns that tell of a link that bounced
     modules: tuple[tuple[int, str], ...]  # columns of temperatures, with the module's label
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
@@ -69,13 +71,15 @@ class Change:
     """What one reading brought.
 
     `rises` and `firsts` (first values of a generation) go by column; `states` holds per port the state before and
-    after where it changed; `gone` is whether the device answered ENODEV to everything.
+    after where it changed; `gone` is whether the device answered ENODEV to everything; `links` whether a state
+    changed, or a counter of bounces did.
     """
 
     rises: dict[int, int]
     firsts: dict[int, int]
     states: dict[int, tuple[int | None, int | None]]
     gone: bool
+    links: bool = False
 
 
 _NOTHING = Change({}, {}, {}, gone=False)
@@ -133,7 +137,8 @@ class Devices:
             ports=ports,
             first=first,
             watched=_watched(device),
-            judged=frozenset(i for port in ports.values() for i in port.columns.values()),
+            judged={i: (PortId(device.name, n), k) for n, port in ports.items() for k, i in port.columns.items()},
+            signs=_signs(layout),
             modules=_modules(device),
         )
         self.changes += 1
@@ -157,7 +162,7 @@ class Devices:
         was_stalled = known.stalled
         known.sample, known.view, known.stalled = new, None, False
         _count_polls(known, tiers)
-        if not (known.judged.isdisjoint(changed) and known.judged.isdisjoint(reading.errnos)):
+        if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(reading.errnos)):
             _look_at_counters(known)
         gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
         if not changed and not gone and not was_stalled:
@@ -170,7 +175,7 @@ class Devices:
             if old.values[i] is None and (value := new.values[i]) is not None and columns[i].counts
         }
         states = {columns[i].port: (old.values[i], new.values[i]) for i in new.layout.tiers[Tier.STATE] if i in changed}
-        return Change(rises, firsts, states, gone)
+        return Change(rises, firsts, states, gone, links=not known.signs.isdisjoint(changed))
 
     def stall(self, name: str) -> None:
         """A read of the device is overdue."""
@@ -374,6 +379,10 @@ def at_once(layout: Layout, port: int) -> tuple[int, ...]:
     )
     found = (layout.column(port, level, name) for level, name in names)
     return tuple(i for i in found if i is not None)
+
+
+def _signs(layout: Layout) -> frozenset[int]:
+    return frozenset(i for i, c in enumerate(layout.columns) if (c.level, c.name) in {(Level.ATTR, "state"), *SIGNS})
 
 
 def _watched(device: Device) -> frozenset[int]:

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ibmon.announce import log
-from ibmon.devices import Change, Devices, at_once, counter_key
+from ibmon.devices import Change, Devices, at_once
 from ibmon.health import kernel_log
 from ibmon.health.judge import Judge
-from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.messages import (
     Abandon,
     DeviceFree,
@@ -183,6 +182,8 @@ class Intake:
         grace = BRING_UP_GRACE if uptime < self._grace() else None
         for port in present.device.ports:
             desk = self.judge.ports[port.id]
+            if desk.link.was_active and not change.links:
+                continue  # it was up, and nothing tells otherwise
             flapped = desk.link.take(
                 present.sample,
                 port.id.port,
@@ -210,12 +211,13 @@ class Intake:
     def _count(self, name: str, change: Change, now: Now) -> None:
         """Remember rises of judged counters, also those between the last value before a restart and the first now."""
         present, boot = self.devices.present[name], self._boot
-        columns = present.device.layout.columns
         for i in (*change.firsts, *change.rises):
-            port = PortId(name, columns[i].port)
-            key = counter_key(columns[i])
+            judged = present.judged.get(i)
+            if judged is None:
+                continue
+            port, key = judged
             desk = self.judge.ports.get(port)
-            if desk is None or key not in JUDGED_COUNTERS:
+            if desk is None:
                 continue
             value = present.sample.values[i]
             rise = change.rises.get(i, 0)

@@ -7,13 +7,15 @@ Rates are in bytes per second, speeds in transfers per second, times in Unix sec
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from ibmon import __version__
 from ibmon.exporter.plan import counter_label
 from ibmon.exporter.totals import totals
-from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, Column, Finding, Level, Now
+from ibmon.model import PHYSICAL_STATE_TEXT, PORT_STATE_TEXT, Column, Finding, Level, Now, PortId, Tier
 from ibmon.snapshot import DeviceView, DrainView, PortView, Snapshot
 
 VERSION: Final = 1
@@ -33,6 +35,68 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
     itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node. The `totals` of
     a port are sums since its counters began (`ibmon.exporter.totals`); rates are the reader's business.
     """
+    return _document(
+        snapshot,
+        lambda view: {**_device(view), "sample_age_seconds": _age(view, snapshot.at)},
+        lambda view, device: {**_port(view), "totals": _totals(view, device)},
+    )
+
+
+class StatusText:
+    """`status_document` as JSON, again and again: what has not changed since the last time is not encoded anew.
+
+    It is written at each tick, and on a healthy node most of it stays as it was. To be used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._devices: dict[str, _Kept] = {}
+        self._ports: dict[PortId, _Kept] = {}
+        self._sums: dict[PortId, _Kept] = {}
+
+    def encode(self, snapshot: Snapshot) -> bytes:
+        """The document of a snapshot."""
+        before = self._devices, self._ports, self._sums
+        self._devices, self._ports, self._sums = {}, {}, {}
+
+        def device(view: DeviceView) -> msgspec.Raw:
+            name = view.device.name
+            key = (view.device, view.stalled, view.read_errors, view.saturated, _pci_link(view))
+            kept = before[0].get(name)
+            if kept is None or kept.key != key:
+                kept = _Kept(key, self._open(_device(view)))
+            self._devices[name] = kept
+            return msgspec.Raw(b'%b,"sample_age_seconds":%b}' % (kept.text, self._encode(_age(view, snapshot.at))))
+
+        def port(view: PortView, device: DeviceView | None) -> msgspec.Raw:
+            kept, sums = before[1].get(view.id), before[2].get(view.id)
+            if kept is None or (kept.key is not view and kept.key != view):
+                kept = _Kept(view, self._open(_port(view)))
+            source = device and (device.stalled, device.sample.read_at[Tier.COUNTER], device.sample.values)
+            if sums is None or sums.key != source:
+                sums = _Kept(source, self._encode(_totals(view, device)))
+            self._ports[view.id], self._sums[view.id] = kept, sums
+            return msgspec.Raw(b'%b,"totals":%b}' % (kept.text, sums.text))
+
+        return self._encode(_document(snapshot, device, port))
+
+    def _open(self, value: dict[str, Any]) -> bytes:
+        """An object to which something can be added: it is not closed."""
+        return self._encode(value)[:-1]
+
+
+class _Kept(NamedTuple):
+    """A piece of JSON and what it was made of."""
+
+    key: object
+    text: bytes
+
+
+def _document(
+    snapshot: Snapshot,
+    device: Callable[[DeviceView], object],
+    port: Callable[[PortView, DeviceView | None], object],
+) -> dict[str, Any]:
     devices = {view.device.name: view for view in snapshot.devices}
     return {
         "v": VERSION,
@@ -51,8 +115,8 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
         "actions_enabled": snapshot.actions_enabled,
         "config": {"valid": snapshot.config_valid, "hash": snapshot.config_hash},
         "devices_expected": snapshot.devices_expected,
-        "devices": [_device(view, snapshot.at) for view in snapshot.devices],
-        "ports": [_port(view, devices.get(view.id.device)) for view in snapshot.ports],
+        "devices": [device(view) for view in snapshot.devices],
+        "ports": [port(view, devices.get(view.id.device)) for view in snapshot.ports],
         "quarantined": list(snapshot.quarantined),
         "findings": [_finding(finding) for finding in snapshot.findings],
         "drain": _drain(snapshot.drain),
@@ -61,9 +125,17 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _device(view: DeviceView, at: Now) -> dict[str, Any]:
+def _age(view: DeviceView, at: Now) -> float | None:
+    return None if view.sampled is None else max(0.0, at.monotonic - view.sampled.monotonic)
+
+
+def _totals(view: PortView, device: DeviceView | None) -> dict[str, Any] | None:
+    return None if device is None else totals(device, view.id.port)
+
+
+def _device(view: DeviceView) -> dict[str, Any]:
+    """All but the age of its sample."""
     device = view.device
-    age = None if view.sampled is None else max(0.0, at.monotonic - view.sampled.monotonic)
     return {
         "device": device.name,
         "function": device.function.value,
@@ -76,7 +148,6 @@ def _device(view: DeviceView, at: Now) -> dict[str, Any]:
         "uverbs": device.uverbs,
         "pci": _pci(view),
         "stalled": view.stalled,
-        "sample_age_seconds": age,
         "read_errors": {_errno(code): count for code, count in sorted(view.read_errors.items())},
         "saturated": [_column(device.layout.columns[i]) for i, full in sorted(view.saturated.items()) if full],
     }
@@ -86,17 +157,27 @@ def _pci(view: DeviceView) -> dict[str, Any] | None:
     pci = view.device.pci
     if pci is None:
         return None
+    speed, width = _pci_link(view)
     return {
         "address": pci.address,
         "numa_node": pci.numa_node,
-        "speed": None if view.stalled else view.sample.get(0, Level.PCI, "current_link_speed"),
-        "width": None if view.stalled else view.sample.get(0, Level.PCI, "current_link_width"),
+        "speed": speed,
+        "width": width,
         "expected_speed": pci.expected_speed,
         "expected_width": pci.expected_width,
     }
 
 
-def _port(view: PortView, device: DeviceView | None) -> dict[str, Any]:
+def _pci_link(view: DeviceView) -> tuple[int | None, int | None]:
+    """Speed and width of a device's PCI link."""
+    if view.stalled:
+        return None, None
+    sample = view.sample
+    return sample.get(0, Level.PCI, "current_link_speed"), sample.get(0, Level.PCI, "current_link_width")
+
+
+def _port(view: PortView) -> dict[str, Any]:
+    """All but the sums of its counters."""
     return {
         "device": view.id.device,
         "port": view.id.port,
@@ -118,7 +199,6 @@ def _port(view: PortView, device: DeviceView | None) -> dict[str, Any]:
         "width": view.width,
         "flaps": view.flaps,
         "moved": [{**_column(column), "rise": rise} for column, rise in view.moved],
-        "totals": None if device is None else totals(device, view.id.port),
         "hold": dict(view.hold),
     }
 

@@ -134,6 +134,7 @@ class Daemon:
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._stopping = False
         self._turned: float | None = None
+        self._reading = False  # reads are out
         self._owed: float | None = None  # since when a verdict waits for reads that are out
         self._stop_file = False
         self._troubles: dict[str, str] = {}
@@ -272,17 +273,28 @@ class Daemon:
     def _take(self) -> list[Item]:
         """Wait until something comes or is due; then all that came."""
         items: list[Item] = []
+        if self._reading:
+            time.sleep(GATHER)  # they end within that: one wake for all, and none for the first
+            if self._drain(items):
+                return items
         wait = self.engine.next_due() - time.monotonic()
         if self._owed is not None:
             wait = min(wait, self._owed + PATIENCE - time.monotonic())
         try:
             # Python 3.10 can wait for ever in the first get of a queue whose timeout is zero.
             items.append(self._queue.get(timeout=min(wait, LONGEST_WAIT)) if wait > 0 else self._queue.get_nowait())
-            time.sleep(GATHER)
-            while True:
-                items.append(self._queue.get_nowait())
         except queue.Empty:
             return items
+        time.sleep(GATHER)
+        self._drain(items)
+        return items
+
+    def _drain(self, items: list[Item]) -> bool:
+        """Take all that waits; whether there was anything."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                items.append(self._queue.get_nowait())
+        return bool(items)
 
     def _turn(self, items: Sequence[Item]) -> None:
         began = time.monotonic()
@@ -297,7 +309,9 @@ class Daemon:
             return
         if began >= self.engine.sampler.next_due():
             self._step(Poll())
-        waiting = any(s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values())
+        waiting = self._reading = any(
+            s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values()
+        )
         if self._owed is None:
             self._owed = began
         if not waiting or began - self._owed >= PATIENCE:
@@ -318,6 +332,8 @@ class Daemon:
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         """What must be saved first, then what leaves the node, then the reads."""
+        if not effects:
+            return
         now = self._clock.now()
         self._persistence.commit(effects, now)
         reads: list[ReadListing | Discover | Read | Abandon | Forget] = []

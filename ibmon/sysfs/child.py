@@ -28,7 +28,7 @@ from ibmon.model import Device, Listing, Now, Reading
 from ibmon.sysfs import wire
 from ibmon.sysfs.ethtool import Ethtool
 from ibmon.sysfs.files import FileTree
-from ibmon.sysfs.source import LocalSource
+from ibmon.sysfs.source import LocalSource, Names
 
 NAME: Final = "ibmon-reader"
 """What `ps` shows of both; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
@@ -81,9 +81,9 @@ class Server:
 
     def _answer(self, request: wire.Request) -> Listing | Device | Reading | None:
         if isinstance(request, wire.Fetch):
-            return next(self._source.read([(self._devices[request.name], request.columns)]))
+            return self._source.answer((self._devices[request.name], request.columns))
         if isinstance(request, wire.List):
-            return self._source.list(request.include, request.exclude, request.functions, request.known)
+            return self._source.answer(Names(request.include, request.exclude, request.functions, request.known))
         if isinstance(request, wire.Describe):
             device = self._source.discover(request.name, request.generation)
             if device is None:

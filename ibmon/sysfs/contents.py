@@ -68,6 +68,8 @@ class Contents:
         self._fed: dict[int, list[int]] = {}
         for index, slot in enumerate(self._slots):
             self._fed.setdefault(slot, []).append(index)
+        self._decoders = [parse.decoder(column) for column in columns]
+        self._rates = frozenset(i for i, column in enumerate(columns) if _is_rate(column))
         self._marks = [not_read(column.level, device.driver) for column in columns]
         self._contents: list[Content | None] = [None] * len(columns)  # by slot
         self._values: list[int | None] = [None] * len(columns)
@@ -94,7 +96,7 @@ class Contents:
             picker(slots),
             picker(columns),
             tuple(i for i in columns if of[i].level is Level.PHY),
-            tuple(i for i in in_files if _is_rate(of[i])),
+            tuple(i for i in in_files if i in self._rates),
             tuple(dict.fromkeys(path.rpartition("/")[0] for i in slots if (path := self._paths[i]) is not None)),
         )
 
@@ -149,14 +151,13 @@ class Contents:
         if isinstance(content, int):
             self._fail(index, content)
             return
-        column = self.layout.columns[index]
         try:
-            value = parse.decoder(column)(content)
+            value = self._decoders[index](content)
         except parse.ParseError as error:
             self._fail(index, error.errno)
             return
         self._set(index, value)
-        if _is_rate(column) and (word := parse.rate(content).word) is not None:
+        if index in self._rates and (word := parse.rate(content).word) is not None:
             self._words[index] = word
 
     def _set(self, index: int, value: int) -> None:
@@ -164,8 +165,10 @@ class Contents:
             self._fail(index, errno.ENODATA)
             return
         self._values[index] = value
-        self._errnos.pop(index, None)
-        self._words.pop(index, None)
+        if self._errnos:
+            self._errnos.pop(index, None)
+        if index in self._rates:
+            self._words.pop(index, None)
 
     def _fail(self, index: int, code: int | None) -> None:
         self._values[index] = None

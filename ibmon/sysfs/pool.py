@@ -19,7 +19,7 @@ from ibmon.model import Device, Listing, Reading
 from ibmon.ports import Clock
 from ibmon.sysfs import danger
 from ibmon.sysfs.contents import gone
-from ibmon.sysfs.source import Question, Source, SourceError
+from ibmon.sysfs.source import Answer, Names, Question, Source, SourceError
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ PATIENCE: Final = 5.0
 Job: TypeAlias = ReadListing | Discover | Read
 
 Task: TypeAlias = tuple[Job, Question | None]
-"""A job, and what a source is asked for where it is a read of a device that is there."""
+"""A job, and what a source is asked for it: nothing where it is a look at a device, or a read of one that has gone."""
 
 BATCH: Final = (32, 4096)
-"""Reads that a source is asked for at once, and their columns together: to wake a process for each read costs as much
+"""Questions that a source is asked at once, and their columns together: to wake a process for each read costs as much
 as the read, and what waits on its way must fit into a socket's buffer."""
 
 
@@ -197,8 +197,8 @@ class ReaderPool:
                 left.jobs.append(self._jobs.popleft())
                 continue
             question = self._question(job)
-            if question is not None:
-                columns -= len(question[1])
+            if isinstance(job, Read):
+                columns -= len(job.columns)
             if self._batch and (question is None or len(self._batch) >= reads or columns < 0):
                 return
             self._batch.append((self._jobs.popleft(), question))
@@ -206,8 +206,10 @@ class ReaderPool:
                 return
 
     def _question(self, job: Job) -> Question | None:
-        """What a source is asked for; None for no read, and where the device is not there or another one by now."""
-        if not isinstance(job, Read):
+        """What a source is asked; None for a look, and where the device is not there or another one by now."""
+        if isinstance(job, ReadListing):
+            return Names(*self._filter, job.functions, tuple(self._devices))
+        if isinstance(job, Discover):
             return None
         device = self._devices.get(job.device)
         return (device, job.columns) if device is not None and device.layout.generation == job.generation else None
@@ -230,32 +232,33 @@ class ReaderPool:
     def _do(self, source: Source, tasks: Sequence[Task]) -> Iterator[tuple[Job, Event]]:
         """Each job and the event that it ends in, whatever happens: without it its device would wait for ever."""
         questions = [question for _, question in tasks if question is not None]
-        answers = source.read(questions) if questions else iter(())
+        answers = source.answers(questions) if questions else iter(())
         for job, question in tasks:
-            yield job, self._one(source, job) if question is None else self._reading(job, answers)
+            yield job, self._one(source, job) if question is None else self._answered(job, answers)
 
-    def _reading(self, job: Job, answers: Iterator[Reading | None]) -> Event:
+    def _answered(self, job: Job, answers: Iterator[Answer | None]) -> Event:
         try:
-            reading = next(answers, None)
+            answer = next(answers, None)
         except Exception:
             log.exception("reading failed: %r", job)
-            reading = None
-        return ReadDone(reading, job.tiers) if reading is not None and isinstance(job, Read) else self._failed(job)
+            answer = None
+        if isinstance(answer, Listing):
+            return ListingDone(answer)
+        return ReadDone(answer, job.tiers) if answer is not None and isinstance(job, Read) else self._failed(job)
 
     def _one(self, source: Source, job: Job) -> Event:
-        """The event of a job that is done alone."""
-        try:
-            if isinstance(job, ReadListing):
-                return ListingDone(source.list(*self._filter, job.functions, tuple(self._devices)))
-            if isinstance(job, Discover):
-                return self._discover(source, job)
+        """The event of a job that is done alone, or without asking anybody."""
+        if isinstance(job, Read):
             now = self._clock.now()
             return ReadDone(gone(job.device, job.generation, job.columns, now, now), job.tiers)
+        try:
+            if isinstance(job, Discover):
+                return self._discover(source, job)
         except SourceError:
-            return self._failed(job)
+            pass  # it was logged where it was seen
         except Exception:
             log.exception("reading failed: %r", job)
-            return self._failed(job)
+        return self._failed(job)
 
     def _discover(self, source: Source, job: Discover) -> Discovered:
         device = source.discover(job.device, job.generation)

@@ -19,29 +19,27 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ibmon.backoff import Backoff
-from ibmon.model import Device, Layout, Listing, Reading
+from ibmon.model import Device, Layout
 from ibmon.sysfs import child, wire
-from ibmon.sysfs.source import Question, SourceError
+from ibmon.sysfs.source import Answer, Names, Question, SourceError
 
 log = logging.getLogger(__name__)
 
 RETRY: Final = (1.0, 60.0)
 """Seconds before a process that died again is replaced: the shortest, the longest. The first death waits for none."""
 
-GATHER: Final = 0.002
+GATHER: Final = 0.008
 """Seconds for which answers may gather. To be woken for each one costs more than to take it."""
 
 _RECEIVE: Final = 1 << 18
 
 SETTLED: Final = 60.0
 """Seconds after which a process counts as one that works: its death is a first one again."""
-
-_T = TypeVar("_T")
 
 
 class Child:
@@ -196,7 +194,15 @@ class _Asked(NamedTuple):
 
     what: str
     message: bytes
+    decoder: msgspec.msgpack.Decoder[Any]
     device: Device | None = None
+
+
+def _asked(question: Question) -> _Asked:
+    if isinstance(question, Names):
+        return _Asked("listing devices", wire.request(wire.List(*question)), wire.LISTING)
+    device, columns = question
+    return _Asked(f"reading {device.name}", wire.request(wire.Fetch(device.name, columns)), wire.READING, device)
 
 
 class ChildSource:
@@ -234,31 +240,25 @@ class ChildSource:
         with contextlib.suppress(SourceError):
             self._living()
 
-    def list(
-        self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
-    ) -> Listing:
-        """The devices there are. Raises SourceError."""
-        question = wire.List(tuple(include), tuple(exclude), tuple(functions), tuple(known))
-        return self._ask(_Asked("listing devices", wire.request(question)), wire.LISTING)
-
     def discover(self, name: str, generation: int) -> Device | None:
         """The static facts of a device, or None where there is none. Raises SourceError."""
         question = wire.Describe(name, generation)
-        found = self._ask(_Asked(f"discovering {name}", wire.request(question)), wire.DEVICE)
+        asked = _Asked(f"discovering {name}", wire.request(question), wire.DEVICE)
+        found: Device | None = _value(asked, next(self._answers([asked])))
         self._known.pop(name, None)
         if found is None:
             return None
         self._known[name] = found = _compact(found)
         return found
 
-    def read(self, questions: Sequence[Question]) -> Iterator[Reading | None]:
-        """The columns' values now; None where there is no answer."""
-        asked = [
-            _Asked(f"reading {device.name}", wire.request(wire.Fetch(device.name, columns)), device)
-            for device, columns in questions
-        ]
+    def answers(self, questions: Sequence[Question]) -> Iterator[Answer | None]:
+        """What is so now, question by question; None where there is no answer."""
+        asked = [_asked(question) for question in questions]
         for question, answer in zip(asked, self._answers(asked), strict=True):
-            yield _reading(question, answer)
+            try:
+                yield _value(question, answer)
+            except SourceError:  # noqa: PERF203 - one question a round
+                yield None
 
     def retract(self) -> None:
         """Begin nothing more of what was asked."""
@@ -278,9 +278,6 @@ class ChildSource:
             reader.end()
 
     # ------------------------------------------------------------------------------------------ the conversation
-
-    def _ask(self, question: _Asked, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
-        return _value(question, next(self._answers([question])), decoder)
 
     def _answers(self, questions: Sequence[_Asked]) -> Iterator[wire.Answer | None]:
         """An answer for each question, None where nobody could give one. All are asked before the first is taken."""
@@ -351,7 +348,7 @@ class ChildSource:
         self._not_before = self._clock() + self._backoff.next()
 
 
-def _value(question: _Asked, answer: wire.Answer | None, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
+def _value(question: _Asked, answer: wire.Answer | None) -> Any:
     """What an answer holds. Raises SourceError."""
     if answer is None:
         raise SourceError(question.what)
@@ -359,17 +356,10 @@ def _value(question: _Asked, answer: wire.Answer | None, decoder: msgspec.msgpac
         log.error("%s failed:\n%s", question.what, answer.fault)
         raise SourceError(question.what)
     try:
-        return decoder.decode(answer.value)
+        return question.decoder.decode(answer.value)
     except msgspec.DecodeError as error:
         log.error("%s failed: %s", question.what, error)
         raise SourceError(question.what) from error
-
-
-def _reading(question: _Asked, answer: wire.Answer | None) -> Reading | None:
-    try:
-        return _value(question, answer, wire.READING)
-    except SourceError:
-        return None
 
 
 def _compact(device: Device) -> Device:

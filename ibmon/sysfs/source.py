@@ -6,7 +6,7 @@ The other one, which asks a process of its own, is `ibmon/sysfs/process.py`. Nei
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ibmon.model import Device, Listing, Reading
 from ibmon.ports import Clock, Tree
@@ -14,8 +14,21 @@ from ibmon.sysfs import danger, discover
 from ibmon.sysfs.columns import Statistics
 from ibmon.sysfs.reader import Reader, reader
 
-Question: TypeAlias = tuple[Device, tuple[int, ...]]
-"""A device, and the columns that are to be read of it."""
+
+class Names(NamedTuple):
+    """Which devices are there? What the parts mean: `ibmon.sysfs.discover.list_devices`."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    functions: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+Columns: TypeAlias = tuple[Device, tuple[int, ...]]
+"""What do these columns of a device hold?"""
+
+Question: TypeAlias = Names | Columns
+Answer: TypeAlias = Listing | Reading
 
 
 class SourceError(Exception):
@@ -37,18 +50,12 @@ class Source(Protocol):
         """Get ready, however long that takes: the first call, in the thread that asks."""
         ...
 
-    def list(
-        self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
-    ) -> Listing:
-        """The devices there are, see `ibmon.sysfs.discover.list_devices`. Raises SourceError."""
-        ...
-
     def discover(self, name: str, generation: int) -> Device | None:
         """The static facts of a device, or None where there is none. Raises SourceError."""
         ...
 
-    def read(self, questions: Sequence[Question]) -> Iterator[Reading | None]:
-        """The columns' values now, question by question; None where there is no answer, as with SourceError.
+    def answers(self, questions: Sequence[Question]) -> Iterator[Answer | None]:
+        """What is so now, question by question; None where there is no answer, as with SourceError.
 
         A source may be ahead of the answers that were taken.
         """
@@ -97,23 +104,21 @@ class LocalSource:
     def open(self) -> None:
         """It is ready."""
 
-    def list(
-        self, include: Sequence[str], exclude: Sequence[str], functions: Sequence[str], known: Sequence[str]
-    ) -> Listing:
-        """The devices there are."""
-        return discover.list_devices(self._tree, include, exclude, self._clock.now(), functions, known=known)
-
     def discover(self, name: str, generation: int) -> Device | None:
         """The static facts of a device, or None where there is none."""
         found = discover.discover(self._tree, name, generation, platform=self._platform, ethtool=self._ethtool)
         self.files.forget(name)
         return found
 
-    def read(self, questions: Sequence[Question]) -> Iterator[Reading]:
-        """The columns' values now, each read when it is taken. An error of ours leaves it, and the next goes on."""
-        return map(self._read, questions)  # a generator would end at the first error
+    def answers(self, questions: Sequence[Question]) -> Iterator[Answer]:
+        """What is so now, each found out when it is taken. An error of ours leaves it, and the next goes on."""
+        return map(self.answer, questions)  # a generator would end at the first error
 
-    def _read(self, question: Question) -> Reading:
+    def answer(self, question: Question) -> Answer:
+        """What is so now."""
+        if isinstance(question, Names):
+            include, exclude, functions, known = question
+            return discover.list_devices(self._tree, include, exclude, self._clock.now(), functions, known=known)
         return self.files.read(*question)
 
     def retract(self) -> None:

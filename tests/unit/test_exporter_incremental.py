@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ibmon.exporter.render import Renderer
+from ibmon.exporter.status import StatusText, status_document
 from ibmon.exporter.text import Format
 from ibmon.health.windows import Moment
 from ibmon.maintenance import Window
@@ -112,6 +113,32 @@ def test_any_run_of_changes_is_rendered_as_from_nothing(run):
         shot = CHANGES[name](shot) if whole else typical()
         for fmt in Format:
             assert exposition(renderer, shot, fmt, packed=packed) == exposition(Renderer(), shot, fmt)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(sorted(CHANGES)), max_size=12))
+def test_after_any_run_of_changes_the_status_text_is_the_status_document(run):
+    text, shot = StatusText(), typical()
+    for number, name in enumerate(("nothing", *run)):
+        whole = [view.device.name for view in shot.devices] == ["mlx4_0", "mlx5_0"]
+        shot = msgspec.structs.replace(CHANGES[name](shot) if whole else typical(), at=Now(1000.0 + number, 2000.0))
+        assert msgspec.json.decode(text.encode(shot)) == msgspec.json.decode(msgspec.json.encode(status_document(shot)))
+
+
+def test_status_text_encodes_a_port_again_only_when_it_has_changed(monkeypatch):
+    from ibmon.exporter import status
+
+    text, shot, made = StatusText(), typical(), []
+    port = status._port
+    monkeypatch.setattr(status, "_port", lambda view: made.append(str(view.id)) or port(view))
+    text.encode(shot)
+    everything = sorted(made)
+    assert everything == sorted(str(view.id) for view in shot.ports)
+    made.clear()
+    text.encode(with_value(shot, BUSY, 9))
+    assert made == []
+    text.encode(with_port(shot, flaps=99))
+    assert made == [str(shot.ports[-1].id)]
 
 
 def test_what_stands_still_is_not_written_again_when_only_traffic_has_moved(monkeypatch):

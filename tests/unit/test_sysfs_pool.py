@@ -264,8 +264,8 @@ def test_a_source_that_cannot_answer_is_an_answer_too_and_tells_nothing_twice(be
     def fail(*_):
         raise SourceError
 
-    bench.pool._source.read = lambda questions: iter([None] * len(questions))
-    bench.pool._source.list = bench.pool._source.discover = fail
+    bench.pool._source.answers = lambda questions: iter([None] * len(questions))
+    bench.pool._source.discover = fail
     bench.pool.submit([bench.state("mlx5_0"), ReadListing(), Discover("mlx5_0", 2)])
     read, listing, found = [bench.next() for _ in range(3)]
     assert (read.reading.values, read.reading.errnos) == ((None,), {0: 5})
@@ -296,7 +296,7 @@ def test_on_disk_a_forgotten_device_closes_its_files_even_when_a_thread_is_in_th
     tree = FileTree(write(tmp_path, Frame(t=0, files=FILES)))
     source = LocalSource(1, tree, StillClock())
     device = source.discover("mlx5_0", 1)
-    assert next(source.read([(device, tuple(range(len(device.layout.columns))))])).errnos == {}
+    assert next(source.answers([(device, tuple(range(len(device.layout.columns))))])).errnos == {}
     files = source.files
     assert files.open_files == 3
     kept = files._acquire(device)  # as the thread that is in a read does

@@ -21,14 +21,14 @@ from ibmon.sysfs import child, danger, process, wire
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.pool import ReaderPool
 from ibmon.sysfs.process import ChildSource, Template
-from ibmon.sysfs.source import LocalSource, SourceError
+from ibmon.sysfs.source import LocalSource, Names
 
 # A copy of a process with threads is warned of since 3.12. The tests before these may have left some.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 SECONDS = 20  # no test waits so long unless it fails
 FILES = {**port_files("mlx5_0"), **port_files("mlx5_1")}
-EVERYTHING = (("*",), (), (), ())
+EVERYTHING = Names(("*",), (), (), ())
 
 
 def until(condition):
@@ -47,7 +47,7 @@ def columns(device):
 
 
 def ask(source, *questions):
-    return list(source.read(questions))
+    return list(source.answers(questions))
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_a_process_tells_of_every_tree_what_reading_here_tells(tmp_path, templat
     root = write(tmp_path / "sys", frame(name))
     here = LocalSource(os.getpid(), FileTree(root), StillClock())
     there = ChildSource(template, setup(root))
-    listing = there.list(*EVERYTHING)
-    assert listing.names == here.list(*EVERYTHING).names
+    [listing] = ask(there, EVERYTHING)
+    assert listing.names == ask(here, EVERYTHING)[0].names
     for device in listing.names:
         mine, its = here.discover(device, 7), there.discover(device, 7)
         assert (its.layout.columns, its.layout.index, its.layout.tiers) == (
@@ -149,7 +149,7 @@ def test_a_process_survives_what_a_terminal_or_a_supervisor_sends_to_all(source)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, number)
         os.kill(parent(pid), number)
-    assert source.list(*EVERYTHING).names == ("mlx5_0", "mlx5_1")
+    assert ask(source, EVERYTHING)[0].names == ("mlx5_0", "mlx5_1")
     assert source.pid == pid
 
 
@@ -193,7 +193,7 @@ def test_files_of_a_forgotten_device_are_closed_before_the_next_question(source)
 
     assert opened()
     source.forget("mlx5_0")
-    source.list(*EVERYTHING)
+    ask(source, EVERYTHING)
     assert not opened()
 
 
@@ -215,12 +215,11 @@ def test_a_process_that_dies_again_and_again_is_replaced_after_a_while_and_nothi
     source = ChildSource(template, setup(root), clock=lambda: now[0])
     device = source.discover("mlx5_0", 1)
     os.kill(source.pid, signal.SIGKILL)
-    assert source.list(*EVERYTHING).names
+    assert ask(source, EVERYTHING)[0].names
     os.kill(source.pid, signal.SIGKILL)
     question = (device, columns(device))
     assert ask(source, question, question) == [None, None]
-    with pytest.raises(SourceError):
-        source.list(*EVERYTHING)
+    assert ask(source, EVERYTHING) == [None]
     assert source.pid is None
     assert len(caplog.records) == 2
     now[0] += process.RETRY[0]
@@ -234,13 +233,12 @@ def test_a_process_that_cannot_be_started_is_told_once_and_tried_again_later(roo
     template._end()
     monkeypatch.setattr(process.sys, "executable", "/nonexistent/python")
     for _ in range(2):
-        with pytest.raises(SourceError):
-            source.list(*EVERYTHING)
+        assert ask(source, EVERYTHING) == [None]
     assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["event=reader-not-started"]
     monkeypatch.undo()
     monkeypatch.setattr(process.threading, "active_count", lambda: 2)
     now[0] += process.RETRY[0]
-    assert source.list(*EVERYTHING).names
+    assert ask(source, EVERYTHING)[0].names
     source.close()
 
 
@@ -355,7 +353,7 @@ process.threading.active_count = lambda: int(sys.argv[2])
 source = ChildSource(Template(), wire.Setup(sys.argv[1], danger.Platform(), ethtool=False))
 device = source.discover("mlx5_0", 1)
 print(source.pid, flush=True)
-list(source.read([(device, tuple(range(len(device.layout.columns))))]))
+list(source.answers([(device, tuple(range(len(device.layout.columns))))]))
 """
 
 
