@@ -35,7 +35,7 @@ NAME: Final = "ibmon-reader"
 
 _PR_SET_PDEATHSIG: Final = 1  # include/uapi/linux/prctl.h
 
-_RECEIVE: Final = 1 << 18
+_RECEIVE: Final = 1 << 16  # a larger buffer would come from the kernel, and go back there, each time
 
 PID: Final = struct.Struct("=i")
 """How the template answers: the new reader's process id, or 0 where none could be made."""

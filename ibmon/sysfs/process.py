@@ -36,7 +36,7 @@ RETRY: Final = (1.0, 60.0)
 GATHER: Final = 0.008
 """Seconds for which answers may gather. To be woken for each one costs more than to take it."""
 
-_RECEIVE: Final = 1 << 18
+_RECEIVE: Final = 1 << 16  # a larger buffer would come from the kernel, and go back there, each time
 
 SETTLED: Final = 60.0
 """Seconds after which a process counts as one that works: its death is a first one again."""
