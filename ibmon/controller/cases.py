@@ -42,6 +42,7 @@ class Case:
         stands: whether it stands, None while that is not known.
         held: it was seen to stand, so that its absence means that somebody has taken it away.
         gone: somebody took it away while it was wanted; it is not made again.
+        failing: the last call for it failed.
         proof: monotonic time before which a view proves nothing.
         bar: what holds it back, as it was weighed last.
         arrives: monotonic time until which a drain that was never seen may still be made: an earlier process (`late`:
@@ -63,6 +64,7 @@ class Case:
         self.told: tuple[str, str] = ("none", "")
         self._given = False  # we gave it back ourselves, so the record's `held` is of an earlier time
         self._tries = 0
+        self.failing = False
         self.next_try = -math.inf
         self.code: BlockCode | None = None  # what the scheduler said last
         self._until_view = 0  # the number of the view that is not believed any more
@@ -157,8 +159,8 @@ class Case:
 
     def _refused(self, done: EffectDone, room: Room, now: Now) -> None:
         self._tries += 1
-        self.code = done.code or BlockCode.SCHEDULER_UNREACHABLE
-        if done.outcome == "failed":
+        self.code, self.failing = done.code or BlockCode.SCHEDULER_UNREACHABLE, done.outcome == "failed"
+        if self.failing:
             wait = min(RETRY_CAP, RETRY_FIRST * 2.0 ** min(self._tries - 1, 10)) * self._spread()
         elif self.code in LIMIT_CODES:
             wait, self._until_view = 0.0, room.seq
@@ -172,6 +174,7 @@ class Case:
 
     def _calm(self) -> None:
         self._tries, self.next_try, self.code, self._until_view = 0, -math.inf, None, 0
+        self.failing = False
 
     def again(self) -> None:
         """The scheduler answers again, or may be written to again: what it refused before says nothing."""

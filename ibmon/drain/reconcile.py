@@ -129,16 +129,18 @@ class _Call:
         self._gates = gates
         self._id = effect_id
         self._view: NodeView | None = None
-        self._unnamed = False
+        self._unnamed = self._general = False
         self._notes: list[str] = []
 
     def _end(self, outcome: _Outcome, code: BlockCode | None = None, detail: str = "") -> EffectDone:
         text = "; ".join([*([detail] if detail else []), *self._notes])
-        return EffectDone(self.effect, self._id, outcome, code, text, self._view, unnamed=self._unnamed)
+        return EffectDone(
+            self.effect, self._id, outcome, code, text, self._view, unnamed=self._unnamed, general=self._general
+        )
 
     def _unreachable(self, error: SchedulerError) -> EffectDone:
         """Not known: says nothing about the node, and will be tried again."""
-        self._unnamed = error.unnamed
+        self._unnamed, self._general = error.unnamed, error.general
         code = BlockCode.FORBIDDEN if error.forbidden else BlockCode.SCHEDULER_UNREACHABLE
         return self._end("failed", code, str(error))
 
@@ -164,6 +166,11 @@ class _Call:
         except SchedulerError as error:
             return error
         return None
+
+    def _undone(self, error: SchedulerError | None, detail: str) -> EffectDone:
+        """It was written, and is not to be seen."""
+        self._general = error is not None and error.general
+        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or detail))
 
 
 class _Drain(_Call):
@@ -241,7 +248,7 @@ class _Drain(_Call):
         if error is not None and error.forbidden:
             self._save(None)
             return self._end("blocked", BlockCode.FORBIDDEN, str(error))
-        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the drain was taken but not made"))
+        return self._undone(error, "the drain was taken but not made")
 
     def _settle(self, standing: Ownership, *, saved: bool) -> EffectDone:
         """Our drain stands: count again once after the write, then mark it as held.
@@ -330,7 +337,7 @@ class _Release(_Call):
             return self._forget(view)
         if error is not None and error.forbidden:
             return self._end("blocked", BlockCode.FORBIDDEN, str(error))
-        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the node was not given back"))
+        return self._undone(error, "the node was not given back")
 
     def _not_ours(self, view: NodeView, record: Ownership | None) -> EffectDone:
         if record is not None and policy.owns(record, view):
