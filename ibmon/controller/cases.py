@@ -46,7 +46,8 @@ class Case:
         proof: monotonic time before which a view proves nothing.
         bar: what holds it back, as it was weighed last.
         arrives: monotonic time until which a drain that was never seen may still be made: an earlier process (`late`:
-            nobody knows that none has asked), or a call that failed, may have asked for it.
+            nobody knows that none has asked), or a call that failed, may have asked for it. It moves on while the
+            scheduler does not answer.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Case:
             self._calm()
         else:
             self.stands = None
-            if done.outcome == "failed":
+            if done.outcome == "failed" or done.open:
                 self.arrives = now.monotonic + LATE
             if done.code is BlockCode.LIMIT_NODES:
                 self.held = False  # if it was made, it was taken back for the limit's sake
@@ -161,12 +162,18 @@ class Case:
         self._tries += 1
         self.code, self.failing = done.code or BlockCode.SCHEDULER_UNREACHABLE, done.outcome == "failed"
         if self.failing:
+            self.unanswered(now)
             wait = min(RETRY_CAP, RETRY_FIRST * 2.0 ** min(self._tries - 1, 10)) * self._spread()
         elif self.code in LIMIT_CODES:
             wait, self._until_view = 0.0, room.seq
         else:
             wait = RETRY_BLOCKED * self._spread()
         self.next_try = now.monotonic + wait
+
+    def unanswered(self, now: Now) -> None:
+        """The scheduler does not answer: what it was asked for before may come so long after it does again."""
+        if now.monotonic < self.arrives:
+            self.arrives = now.monotonic + LATE
 
     def _spread(self) -> float:
         """A factor of 1 ± 0.2 that differs from case to case and try to try, and is the same in a replay."""

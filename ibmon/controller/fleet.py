@@ -235,6 +235,8 @@ class FleetDesk:
         if self._room.trouble is not code:
             self._notebook.tell("error", "scheduler-failed", code=code.value, detail=detail)
         self._room.trouble = code
+        for case in self._owned():
+            case.unanswered(now)
         self._line.stale = True
         self._turn(now)
 

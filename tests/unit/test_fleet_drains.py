@@ -333,6 +333,56 @@ def test_a_drain_that_the_scheduler_makes_late_is_seen_and_given_back():
     assert (world.drained(), world.nodes["n7"].owned) == ([], None)
 
 
+def put_off(world):
+    """From now on the scheduler answers questions and puts drains off; what is to be called when it makes them."""
+    write, waiting = world.cluster.drain, []
+
+    def drain(node, reason):
+        waiting.append((node, reason))
+        raise SchedulerError("no answer within the deadline", general=True)
+
+    def catch_up():
+        world.cluster.drain = write
+        for node, reason in waiting:
+            write(node, reason)
+
+    world.cluster.drain = drain
+    return catch_up
+
+
+def test_a_drain_that_comes_when_the_scheduler_has_been_away_for_an_hour_is_given_back_though_it_comes_after_a_view():
+    world = World().begin()
+    catch_up = put_off(world)
+    world.bad("n7")
+    assert world.work()[0][2] == "failed"
+    world.well("n7")
+    world.scheduler_is("down")
+    world.round(120)
+    world.scheduler_is("up")
+    world.round(2)
+    catch_up()
+    assert world.round(1)[-1] == ("n7", "release", "gone", None)
+    world.all_say()
+    assert (world.drained(), world.nodes["n7"].owned) == ([], None)
+
+
+def test_a_drain_that_comes_later_than_anybody_waits_for_is_told_as_an_orphan_and_is_a_persons_to_give_back():
+    world = World().begin()
+    catch_up = put_off(world)
+    world.bad("n7")
+    world.work()
+    world.well("n7")
+    world.round(12)
+    assert world.nodes["n7"].owned is None
+    catch_up()
+    world.round(1)
+    assert [note["node"] for note in world.notes("orphan")] == ["n7"]
+    assert world.row("n7").owner == "orphan"
+    world.ask("release", "n7")
+    world.work()
+    assert world.drained() == []
+
+
 def test_a_wish_that_ends_before_it_was_granted_costs_no_call():
     world = World(count=100, limits=LimitsConfig(new_per_minute=1000.0)).begin()
     for i in range(1, 9):
