@@ -43,14 +43,20 @@ class Announcer:
         *,
         settled: bool,
         notices: tuple[Notice, ...] = (),
+        acts: bool = True,
     ) -> list[Effect]:
-        """The effects that say what is new. Until `settled` (everything was read once) unknown is not news."""
+        """The effects that say what is new. Until `settled` (everything was read once) unknown is not news.
+
+        A daemon that does not act (another one speaks for the node) tells notices alone: they are about itself.
+        """
         out = self._findings(findings)
         if fitness is not NodeFitness.UNKNOWN or settled:
             out.extend(self._fitness(findings, fitness, why, now))
         out.extend(self._notices(notices))
-        if mode.rank < Mode.ALERT.rank:
-            return [*(effect for effect in out if not isinstance(effect, Send)), *self._alerts((), ())]
+        silent = mode.rank < Mode.ALERT.rank
+        if silent or not acts:
+            own = [effect for effect in out if not isinstance(effect, Send)]
+            return [*own, *self._alerts((), () if silent else notices)]
         return [*out, *self._alerts(findings, notices)]
 
     def _notices(self, notices: tuple[Notice, ...]) -> list[Effect]:

@@ -322,9 +322,9 @@ class Engine:
             grace=not self._may_start(now),
             jitter=self._jitter(),
         )
-        verdict = (self.findings, self.fitness, self.why, self._mode())
-        news = self.announcer.tell(*verdict, now, settled=self._settled(now), notices=self._notices(now))
-        self._pending.extend(news)
+        verdict = (self.findings, self.fitness, self.why, self.config.action.mode)
+        settled, told = self._settled(now), self._notices(now)
+        self._pending.extend(self.announcer.tell(*verdict, now, settled=settled, notices=told, acts=self.enabled))
         if now.monotonic >= self._available_due:
             self._available_due = now.monotonic + AVAILABLE_SECONDS
             self._available = self.judge.available()

@@ -18,7 +18,7 @@ from ibmon.model import Now, Ownership, PortId
 from ibmon.ports import StoreError
 from ibmon.runtime import logs
 from ibmon.runtime.housekeeping import Chore
-from ibmon.statedir import StateLock
+from ibmon.statedir import NODE_LOCK, StateLock
 from ibmon.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Persistence:
     """The state directory of a running daemon.
 
     Attributes:
-        acts: False where the lock cannot be had: then this one exports and does nothing else.
+        acts: False where a lock cannot be had: then this one exports, says so in one alert, and does nothing else.
         second: whether that is because another daemon of this node holds it.
 
     `page` is where people find this node's page.
@@ -43,18 +43,10 @@ class Persistence:
         directory = Path(config.state.directory)
         self._node = node
         self._metrics = metrics
-        self._lock = StateLock(directory)
+        self._locks = (StateLock(config.state.runtime_directory, NODE_LOCK), StateLock(directory))
         self.second = False
-        try:
-            self.acts = self._lock.acquire()
-        except StoreError as error:
-            # Nobody can tell whether another daemon acts for this node, so this one does not.
-            self.acts = False
-            log.warning("%s: nothing is saved, and nothing is asked of the scheduler", error)
-        else:
-            self.second = not self.acts
-            if self.second:
-                log.warning("another ibmon runs on %s: this one exports, and acts for nothing", directory)
+        self._idle = self._why_idle()
+        self.acts = not self._idle
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
         self._unsaved = ""
@@ -63,12 +55,31 @@ class Persistence:
 
             self._sender = WebhookSender(self.store, config.webhook, node=node, metrics=metrics)
         self._alertmanagers: AlertmanagerSender | None = None
-        if self.acts and config.alertmanager:
+        if config.alertmanager:
             from ibmon.alert.alertmanager import AlertmanagerSender  # brings urllib3
 
+            # What is told of this one alone is kept nowhere: the record is of who speaks for the node.
             self._alertmanagers = AlertmanagerSender(
-                directory, config.alertmanager, node=node, source=page, metrics=metrics
+                directory if self.acts else None, config.alertmanager, node=node, source=page, metrics=metrics
             )
+
+    def _why_idle(self) -> str:
+        """Take the locks; why this daemon does not act, empty where it does."""
+        node, state = self._locks
+        try:
+            first = node.acquire()
+        except StoreError as error:  # without a runtime directory the state directory says whether there is another
+            log.warning("%s; a daemon with another state directory would not be noticed", error)
+            first = True
+        try:
+            self.second = not (first and state.acquire())
+        except StoreError as error:
+            # Nobody can tell whether another daemon acts for this node, so this one does not.
+            return f"{error}: nothing is saved, and nothing is asked of the scheduler"
+        held = state if first else node
+        return (
+            f"another ibmon runs on {held.path.parent}: this one exports, and acts for nothing" if self.second else ""
+        )
 
     def load(self) -> bytes | None:
         """The engine's state, None where there is none that can be read."""
@@ -122,7 +133,7 @@ class Persistence:
     def troubles(self) -> dict[str, str]:
         """What is wrong with the state now, by the name of its notice. A state that was lost is one until a restart."""
         if not self.acts:
-            return {}
+            return {"actions-disabled": self._idle}
         found = {
             "state-lost": self.store.set_aside,
             "state-on-network": self.store.network,
@@ -162,4 +173,5 @@ class Persistence:
         if self._alertmanagers is not None:
             self._alertmanagers.close()
         self.store.close()
-        self._lock.release()
+        for lock in self._locks:
+            lock.release()
