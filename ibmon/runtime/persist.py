@@ -50,6 +50,7 @@ class Persistence:
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
         self._unsaved = ""
+        self._owed: Save | None = None  # the newest state that could not be saved
         if self.acts and config.webhook:
             from ibmon.alert.webhook import WebhookSender  # brings urllib3
 
@@ -69,7 +70,8 @@ class Persistence:
         try:
             first = node.acquire()
         except StoreError as error:  # without a runtime directory the state directory says whether there is another
-            log.warning("%s; a daemon with another state directory would not be noticed", error)
+            why = str(error).partition(";")[0]
+            log.warning("%s; a second daemon with another state directory would not be noticed", why)
             first = True
         try:
             self.second = not (first and state.acquire())
@@ -112,6 +114,9 @@ class Persistence:
         for entry in logged:
             log.log(_LEVELS[entry.level], "%s", logs.line(entry.event, entry.fields))
         kept = [e for e in effects if isinstance(e, Save | Log | Send)]
+        newest = next((e for e in reversed(kept) if isinstance(e, Save)), None)
+        if newest is None and self._owed is not None:
+            kept.append(newest := self._owed)
         if not kept or not self.acts:
             return
         try:
@@ -120,12 +125,14 @@ class Persistence:
                     self._keep(effect, now)
         except StoreError as error:
             self._metrics.save_failed()
+            self._owed = newest
             for message in (e for e in kept if isinstance(e, Send)):
                 self._keep(message, now)  # the outbox keeps it in memory, so a bad disk silences nobody
             if not self._unsaved:
                 self._unsaved = str(error)
                 log.error("%s: going on from memory, and giving nothing back that is not saved", error)
             return
+        self._owed = None
         if self._unsaved:
             self._unsaved = ""
             log.info(logs.line("saving-again", {"file": self.store.path}))
