@@ -174,11 +174,10 @@ class Engine:
         self._rows: tuple[PortView, ...] | None = None  # of the last verdict
         self._own_due = -math.inf  # when a verdict changes by itself
         self._take_inventory()
-        told = memory.fitness if memory else NodeFitness.UNKNOWN
+        told, heard = (memory.fitness, memory.heard) if memory else (NodeFitness.UNKNOWN, None)
         then = now if memory is None else Now(memory.saved, now.wall)
-        self.announcer = Announcer(
-            identity.node, told, self.maintenance.mark(self.judge.findings()), self._notices(then)
-        )
+        marked = self.maintenance.mark(self.judge.findings())
+        self.announcer = Announcer(identity.node, told, marked, self._notices(then), heard)
 
     # --------------------------------------------------------------------------------------- step
 
@@ -443,6 +442,7 @@ class Engine:
             ports=self._memory,
             drain=self.desk.memory(),
             fitness=self.announcer.fitness,
+            heard=self.announcer.heard,
             node=self.judge.node.episodes,
             kernel=self.intake.kernel,
             maintenance=self.maintenance.windows,
