@@ -7,13 +7,14 @@ node but metrics and events, so Send and Alerts are made in the other modes only
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ibmon.messages import Alerts, Effect, Log, Notice, Send
-from ibmon.model import Finding, Mode, NodeFitness, Now
+from ibmon.model import Finding, Mode, NodeFitness, Now, Severity
 
 Key = tuple[str, str, int, str]
 State = tuple[str, bool, bool]
+_WELL: Final = frozenset({NodeFitness.FIT, NodeFitness.WATCH})
 
 
 def log(level: Literal["info", "warning", "error"], event: str, **fields: Any) -> Log:
@@ -22,13 +23,24 @@ def log(level: Literal["info", "warning", "error"], event: str, **fields: Any) -
 
 
 class Announcer:
-    """Remembers what was told. A restart tells nothing again: it begins from what was stored."""
+    """Remembers what was told. A restart tells nothing again: it begins from what was stored.
+
+    Attributes:
+        fitness: as it was written down last.
+        heard: as receivers of webhooks were told last. A watch over what has not lasted yet is not told to them.
+    """
 
     def __init__(
-        self, node: str, fitness: NodeFitness, findings: Iterable[Finding], notices: Iterable[Notice] = ()
+        self,
+        node: str,
+        fitness: NodeFitness,
+        findings: Iterable[Finding],
+        notices: Iterable[Notice] = (),
+        heard: NodeFitness | None = None,
     ) -> None:
         self.node = node
         self.fitness = fitness
+        self.heard = heard or fitness
         self._told: dict[Key, State] = {_key(f): _state(f) for f in findings}
         self._noticed = {notice.name for notice in notices}
         self._firing: tuple[dict[Key, str], tuple[Notice, ...]] | None = None
@@ -43,14 +55,20 @@ class Announcer:
         *,
         settled: bool,
         notices: tuple[Notice, ...] = (),
+        acts: bool = True,
     ) -> list[Effect]:
-        """The effects that say what is new. Until `settled` (everything was read once) unknown is not news."""
+        """The effects that say what is new. Until `settled` (everything was read once) unknown is not news.
+
+        A daemon that does not act (another one speaks for the node) tells notices alone: they are about itself.
+        """
         out = self._findings(findings)
         if fitness is not NodeFitness.UNKNOWN or settled:
             out.extend(self._fitness(findings, fitness, why, now))
         out.extend(self._notices(notices))
-        if mode.rank < Mode.ALERT.rank:
-            return [*(effect for effect in out if not isinstance(effect, Send)), *self._alerts((), ())]
+        silent = mode.rank < Mode.ALERT.rank
+        if silent or not acts:
+            own = [effect for effect in out if not isinstance(effect, Send)]
+            return [*own, *self._alerts((), () if silent else notices)]
         return [*out, *self._alerts(findings, notices)]
 
     def _notices(self, notices: tuple[Notice, ...]) -> list[Effect]:
@@ -88,19 +106,22 @@ class Announcer:
         return out
 
     def _fitness(self, findings: tuple[Finding, ...], fitness: NodeFitness, why: str, now: Now) -> list[Effect]:
-        if fitness is self.fitness:
-            return []
-        before, self.fitness = self.fitness, fitness
-        well = fitness in (NodeFitness.FIT, NodeFitness.WATCH)
-        body = {
-            "fitness": fitness.value,
-            "previous": before.value,
-            "why": why,
-            "since": now.wall,
-            "findings": list(findings),
-        }
-        line = log("info" if well else "warning", "fitness", fitness=fitness.value, was=before.value, why=why or None)
-        return [line, Send("fitness", self.node, body)]
+        out: list[Effect] = []
+        if fitness is not self.fitness:
+            before, self.fitness = self.fitness, fitness
+            level: Literal["info", "warning"] = "info" if fitness in _WELL else "warning"
+            out.append(log(level, "fitness", fitness=fitness.value, was=before.value, why=why or None))
+        if fitness is not self.heard and not _passing(fitness, findings):
+            heard, self.heard = self.heard, fitness
+            body = {
+                "fitness": fitness.value,
+                "previous": heard.value,
+                "why": why,
+                "since": now.wall,
+                "findings": list(findings),
+            }
+            out.append(Send("fitness", self.node, body))
+        return out
 
     def _alerts(self, findings: tuple[Finding, ...], notices: tuple[Notice, ...]) -> list[Effect]:
         firing = tuple(f for f in findings if f.alerts)
@@ -109,6 +130,11 @@ class Announcer:
             return []
         self._firing = now
         return [Alerts(firing, notices)]
+
+
+def _passing(fitness: NodeFitness, findings: Iterable[Finding]) -> bool:
+    """Whether the node is watched for what has not lasted its `alert_hold` yet: if it ends now it leaves nothing."""
+    return fitness is NodeFitness.WATCH and all(finding.severity is Severity.INFO for finding in findings)
 
 
 def _key(finding: Finding) -> Key:

@@ -174,11 +174,10 @@ class Engine:
         self._rows: tuple[PortView, ...] | None = None  # of the last verdict
         self._own_due = -math.inf  # when a verdict changes by itself
         self._take_inventory()
-        told = memory.fitness if memory else NodeFitness.UNKNOWN
+        told, heard = (memory.fitness, memory.heard) if memory else (NodeFitness.UNKNOWN, None)
         then = now if memory is None else Now(memory.saved, now.wall)
-        self.announcer = Announcer(
-            identity.node, told, self.maintenance.mark(self.judge.findings()), self._notices(then)
-        )
+        marked = self.maintenance.mark(self.judge.findings())
+        self.announcer = Announcer(identity.node, told, marked, self._notices(then), heard)
 
     # --------------------------------------------------------------------------------------- step
 
@@ -322,9 +321,9 @@ class Engine:
             grace=not self._may_start(now),
             jitter=self._jitter(),
         )
-        verdict = (self.findings, self.fitness, self.why, self._mode())
-        news = self.announcer.tell(*verdict, now, settled=self._settled(now), notices=self._notices(now))
-        self._pending.extend(news)
+        verdict = (self.findings, self.fitness, self.why, self.config.action.mode)
+        settled, told = self._settled(now), self._notices(now)
+        self._pending.extend(self.announcer.tell(*verdict, now, settled=settled, notices=told, acts=self.enabled))
         if now.monotonic >= self._available_due:
             self._available_due = now.monotonic + AVAILABLE_SECONDS
             self._available = self.judge.available()
@@ -443,6 +442,7 @@ class Engine:
             ports=self._memory,
             drain=self.desk.memory(),
             fitness=self.announcer.fitness,
+            heard=self.announcer.heard,
             node=self.judge.node.episodes,
             kernel=self.intake.kernel,
             maintenance=self.maintenance.windows,

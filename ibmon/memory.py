@@ -16,13 +16,17 @@ VERSION = 1
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's state as it is stored. `saved` is monotonic time, believed only within the same boot."""
+    """The engine's state as it is stored. `saved` is monotonic time, believed only within the same boot.
+
+    `fitness` is the last that was written down, `heard` the last that receivers of webhooks were told, None: the same.
+    """
 
     boot_id: str
     saved: float
     ports: dict[str, PortMemory]
     drain: DrainMemory
     fitness: NodeFitness = NodeFitness.UNKNOWN
+    heard: NodeFitness | None = None
     node: dict[str, Episode] = {}
     kernel: dict[str, tuple[kernel_log.Line, ...]] = {}
     maintenance: tuple[Window, ...] = ()

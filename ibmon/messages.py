@@ -94,9 +94,10 @@ class EffectDone(msgspec.Struct, frozen=True):
     """How a Drain or Release ended.
 
     `outcome` is what is true now: `done` (ours, read back), `gone` (not drained any more), `blocked` (not done,
-    `code` says why), `failed` (not known; it will be tried again). A blocked drain that is `open` may still be made by
-    whoever was asked, so its record stays until it is known not to stand. `unnamed` is whether the scheduler does not
-    know this host by exactly one name. `view` is the node as it was read last.
+    `code` says why), `failed` (not known; it will be tried again). A drain that is `open`, blocked or gone without
+    having been seen, may still be made by whoever was asked, so its record stays. `unnamed` is whether the scheduler
+    does not know this host by exactly one name, `general` whether it failed for a cause that is no single node's.
+    `view` is the node as it was read last.
     """
 
     effect: Literal["drain", "release"]
@@ -107,6 +108,7 @@ class EffectDone(msgspec.Struct, frozen=True):
     view: NodeView | None = None
     open: bool = False
     unnamed: bool = False
+    general: bool = False
 
 
 class FleetWord(msgspec.Struct, frozen=True):

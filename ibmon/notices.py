@@ -14,6 +14,8 @@ from ibmon.messages import Notice
 from ibmon.model import Mode, Now, Severity
 
 WORDS: Final[Mapping[str, str]] = {
+    "actions-disabled": "This daemon drains nothing and gives nothing back: another one acts for the node, it cannot"
+    " know that none does, or it is not allowed to.",
     "drain-overridden": "An operator resumed this node while it was unfit, and ibmon leaves it so until"
     " action.override_ttl is over or it gets worse.",
     "drain-orphaned": "The scheduler shows a drain in ibmon's words of which this node has no record. It stays until"

@@ -50,13 +50,15 @@ class SchedulerError(Exception):
     """A call to the scheduler failed or gave nothing that can be believed; the text says what and why.
 
     It never means anything about the node (law 4). `forbidden` is set where the scheduler refused by permission,
-    `unnamed` where it does not know this host by exactly one name.
+    `unnamed` where it does not know this host by exactly one name. `general` is set where the same call for any other
+    node would have failed too: no connection, no answer in time, credentials, the server's own fault.
     """
 
-    def __init__(self, text: str, *, forbidden: bool = False, unnamed: bool = False) -> None:
+    def __init__(self, text: str, *, forbidden: bool = False, unnamed: bool = False, general: bool = False) -> None:
         super().__init__(text)
         self.forbidden = forbidden
         self.unnamed = unnamed
+        self.general = general
 
     @property
     def missing(self) -> bool:

@@ -1,4 +1,4 @@
-"""The state directory: the lock that makes one daemon of a node the acting one, and what file system it lies on.
+"""The state directory: the locks that make one daemon of a node the acting one, and what file system it lies on.
 
 It knows nothing of what is stored there; that is `ibmon/store.py`.
 """
@@ -16,6 +16,9 @@ from ibmon.ports import StoreError
 
 LOCK_NAME: Final = "ibmon.lock"
 
+NODE_LOCK: Final = "daemon.lock"
+"""The lock in the runtime directory: it is the node's, whatever state directory a second daemon may have."""
+
 # SQLite's WAL needs shared memory between processes of one host, and many of these lock poorly
 # (https://www.sqlite.org/wal.html, "does not work over a network filesystem").
 _NETWORK: Final = frozenset(
@@ -30,8 +33,8 @@ _NETWORK: Final = frozenset(
 class StateLock:
     """The lock of a state directory. The kernel releases it when the process dies, however it dies."""
 
-    def __init__(self, directory: str | Path) -> None:
-        self.path = Path(directory) / LOCK_NAME
+    def __init__(self, directory: str | Path, name: str = LOCK_NAME) -> None:
+        self.path = Path(directory) / name
         self._fd: int | None = None
 
     def acquire(self) -> bool:
@@ -39,7 +42,7 @@ class StateLock:
         if self._fd is not None:
             return True
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = self._open()
         except OSError as error:
             raise StoreError(f"{self.path} cannot be opened: {error.strerror}; the lock must be there to act") from None
         try:
@@ -55,6 +58,15 @@ class StateLock:
             os.ftruncate(fd, 0)
             os.write(fd, f"{os.getpid()}\n".encode())
         return True
+
+    def _open(self) -> int:
+        """The file; one that another user has made is opened too, since reading is enough to lock (flock(2))."""
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except PermissionError:
+            if not self.path.exists():
+                raise
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def holder(self) -> int | None:
         """Process id that the holder wrote down, for a message; None where it is not to be read."""

@@ -44,7 +44,7 @@ class AlertmanagerSender:
     """All configured Alertmanagers. `close` it; what fires then is repeated by the next process, or expires.
 
     Args:
-        directory: where the record of what was told is kept.
+        directory: where the record of what was told is kept; None keeps none.
         targets: the Alertmanagers; several of a cluster all get everything, and see to it that people hear it once.
         node: the node's name, a label of each alert.
         source: the address of this node's page, the link of each alert; empty if there is none to give.
@@ -55,7 +55,7 @@ class AlertmanagerSender:
 
     def __init__(
         self,
-        directory: str | Path,
+        directory: str | Path | None,
         targets: Sequence[AlertmanagerConfig],
         *,
         node: str,

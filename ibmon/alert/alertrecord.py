@@ -36,17 +36,19 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 class AlertRecord:
-    """The file in the state directory.
+    """The file in the state directory; without a directory nothing is kept, and what was told ends by itself.
 
     What stands there of another node (a cloned image) is not used: this node must not end that one's alerts.
     """
 
-    def __init__(self, directory: str | Path, node: str) -> None:
-        self.path = Path(directory) / FILE_NAME
+    def __init__(self, directory: str | Path | None, node: str) -> None:
+        self.path = None if directory is None else Path(directory) / FILE_NAME
         self._node = node
 
     def load(self) -> tuple[Row, ...]:
         """What an earlier process told; nothing where the file is not there, not readable or not of this node."""
+        if self.path is None:
+            return ()
         try:
             body = msgspec.json.decode(self.path.read_bytes(), type=_Body)
         except FileNotFoundError:
@@ -59,6 +61,8 @@ class AlertRecord:
 
     def save(self, rows: Iterable[Row]) -> None:
         """Replace the file as a whole; OSError where that cannot be done."""
+        if self.path is None:
+            return
         data = msgspec.json.encode(_Body(_FORM, self._node, tuple(rows)))
         beside = self.path.with_suffix(".new")
         try:

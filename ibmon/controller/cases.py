@@ -42,10 +42,12 @@ class Case:
         stands: whether it stands, None while that is not known.
         held: it was seen to stand, so that its absence means that somebody has taken it away.
         gone: somebody took it away while it was wanted; it is not made again.
+        failing: the last call for it failed.
         proof: monotonic time before which a view proves nothing.
         bar: what holds it back, as it was weighed last.
         arrives: monotonic time until which a drain that was never seen may still be made: an earlier process (`late`:
-            nobody knows that none has asked), or a call that failed, may have asked for it.
+            nobody knows that none has asked), or a call that failed, may have asked for it. It moves on while the
+            scheduler does not answer.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Case:
         self.told: tuple[str, str] = ("none", "")
         self._given = False  # we gave it back ourselves, so the record's `held` is of an earlier time
         self._tries = 0
+        self.failing = False
         self.next_try = -math.inf
         self.code: BlockCode | None = None  # what the scheduler said last
         self._until_view = 0  # the number of the view that is not believed any more
@@ -134,7 +137,7 @@ class Case:
             self._calm()
         else:
             self.stands = None
-            if done.outcome == "failed":
+            if done.outcome == "failed" or done.open:
                 self.arrives = now.monotonic + LATE
             if done.code is BlockCode.LIMIT_NODES:
                 self.held = False  # if it was made, it was taken back for the limit's sake
@@ -157,8 +160,9 @@ class Case:
 
     def _refused(self, done: EffectDone, room: Room, now: Now) -> None:
         self._tries += 1
-        self.code = done.code or BlockCode.SCHEDULER_UNREACHABLE
-        if done.outcome == "failed":
+        self.code, self.failing = done.code or BlockCode.SCHEDULER_UNREACHABLE, done.outcome == "failed"
+        if self.failing:
+            self.unanswered(now)
             wait = min(RETRY_CAP, RETRY_FIRST * 2.0 ** min(self._tries - 1, 10)) * self._spread()
         elif self.code in LIMIT_CODES:
             wait, self._until_view = 0.0, room.seq
@@ -166,12 +170,18 @@ class Case:
             wait = RETRY_BLOCKED * self._spread()
         self.next_try = now.monotonic + wait
 
+    def unanswered(self, now: Now) -> None:
+        """The scheduler does not answer: what it was asked for before may come so long after it does again."""
+        if now.monotonic < self.arrives:
+            self.arrives = now.monotonic + LATE
+
     def _spread(self) -> float:
         """A factor of 1 ± 0.2 that differs from case to case and try to try, and is the same in a replay."""
         return 0.8 + 0.4 * zlib.crc32(f"{self.node}{self.id}{self._tries}".encode()) / 0xFFFFFFFF
 
     def _calm(self) -> None:
         self._tries, self.next_try, self.code, self._until_view = 0, -math.inf, None, 0
+        self.failing = False
 
     def again(self) -> None:
         """The scheduler answers again, or may be written to again: what it refused before says nothing."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ibmon.backoff import Backoff
+from ibmon.controller.blame import Blame
 from ibmon.drain import reconcile
 from ibmon.drain.pace import spread
 from ibmon.model import NodeFitness
@@ -25,8 +26,6 @@ HEARTBEAT: Final = 300.0
 """Seconds between two writes of an unchanged verdict, give or take a fifth."""
 
 _RETRY_FIRST, _RETRY_CAP = 5.0, 300.0
-_IN_A_ROW: Final = 3
-"""Writes that fail one after the other until it is the scheduler's trouble, which is left alone for a while then."""
 
 
 class _Word(NamedTuple):
@@ -61,7 +60,7 @@ class Conditions:
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._backoff = Backoff(_RETRY_FIRST, _RETRY_CAP, seed="conditions")
-        self._row = 0  # failures since the last write that worked
+        self._blame = Blame()
         self._said = ""
         self._thread = threading.Thread(target=self._run, name="ibmon-conditions", daemon=True)
 
@@ -169,10 +168,10 @@ class Conditions:
             if error.missing:
                 self._miss(node, turn, word)
                 return 0.0
-            return self._failed(node, turn, str(error), forbidden=error.forbidden)
+            return self._failed(node, turn, str(error), forbidden=error.forbidden, general=error.general)
         except Exception as error:
             log.exception("event=condition-fault node=%s", node)
-            return self._failed(node, turn, type(error).__name__, forbidden=False)
+            return self._failed(node, turn, type(error).__name__)
         self._worked(node, turn, told=told)
         return 0.0
 
@@ -182,10 +181,11 @@ class Conditions:
             if told:
                 self._failing.pop(node, None)
                 self._absent.discard(node)
-                if self._row >= _IN_A_ROW:  # the scheduler is back: nobody waits for what it did not answer
+                if self._blame.general:  # the scheduler is back: nobody waits for what it did not answer
                     for other in self._failing:
                         self._plan(other, now)
-                self._row, self._said = 0, ""
+                self._blame.worked()
+                self._said = ""
                 self._backoff.reset()
             if node not in self._words or turn != self._turns.get(node):
                 return
@@ -212,11 +212,10 @@ class Conditions:
             self._failing.pop(node, None)
             self._absent.discard(node)
 
-    def _failed(self, node: str, turn: int, why: str, *, forbidden: bool) -> float:
+    def _failed(self, node: str, turn: int, why: str, *, forbidden: bool = False, general: bool = False) -> float:
         """Plan another try; the seconds to leave the scheduler alone, where it is not this node's own trouble."""
         with self._lock:
             tries = self._failing.get(node, 0) + 1
-            self._row += 1
             if tries == 1 and why != self._said:
                 self._said = why
                 log.warning("%s", logs.line("condition", {"node": node, "written": False, "detail": why}))
@@ -225,4 +224,4 @@ class Conditions:
                 if turn == self._turns.get(node):
                     wait = HEARTBEAT if forbidden else min(HEARTBEAT, _RETRY_FIRST * 2.0 ** min(tries - 1, 10))
                     self._plan(node, self._clock.now().monotonic + wait * spread(f"{node}{turn}", 0.2))
-            return self._backoff.next() if self._row >= _IN_A_ROW else 0.0
+            return self._backoff.next() if self._blame.failed(node, general=general) else 0.0

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from ibmon.controller.alarms import AlarmDesk
 from ibmon.controller.bars import CODES, Bar, Bars
+from ibmon.controller.blame import Blame
 from ibmon.controller.cases import LIMIT_CODES, Case
 from ibmon.controller.docket import Docket
 from ibmon.controller.fabric import REPORT, FabricDesk, signs_of
@@ -44,7 +45,7 @@ from ibmon.model import BlockCode, Mode, Now
 from ibmon.report import Decision, Reply, Report
 
 PAUSE: Final = 30.0
-"""Seconds without another call to the scheduler after one that it did not answer, unless a view of it comes before."""
+"""Seconds without another call to the scheduler that is in trouble itself, unless a view of it comes before."""
 
 _BACK_AT_ONCE: Final = frozenset({BlockCode.SCHEDULER_UNREACHABLE, BlockCode.FORBIDDEN})
 
@@ -76,6 +77,7 @@ class FleetDesk:
         self._orphans = OrphanDesk(self._book, self._roster, self._room, self._notebook)
         self._docket = Docket(self._book, self._room, self._notebook)
         self._line = Line()
+        self._blame = Blame()
         self._out: tuple[Job, Case] | None = None
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._window_due = self._book.first_end(now)
@@ -233,6 +235,8 @@ class FleetDesk:
         if self._room.trouble is not code:
             self._notebook.tell("error", "scheduler-failed", code=code.value, detail=detail)
         self._room.trouble = code
+        for case in self._owned():
+            case.unanswered(now)
         self._line.stale = True
         self._turn(now)
 
@@ -289,7 +293,10 @@ class FleetDesk:
         if done.view is not None:
             self._room.see(done.view, now.monotonic)
         if done.outcome == "failed" and done.code in _BACK_AT_ONCE:
-            self._room.pause = now.monotonic + PAUSE
+            if self._blame.failed(job.node, general=done.general):
+                self._room.pause = now.monotonic + PAUSE
+        elif done.view is not None:
+            self._blame.worked()
         if isinstance(job, DrainJob):
             case.drained(done, self._room, now)
             if done.outcome == "blocked" and done.code in LIMIT_CODES:

@@ -11,12 +11,12 @@ from ibmon.controller.cases import Case
 class Line:
     """A queue of cases that were found ready, and the time at which to look at the others again.
 
-    Giving back comes first, what a person wants before the rest; drains follow by (since, name). A case in here may
-    have changed since: whoever takes it looks once more.
+    Giving back comes first, what a person wants before the rest; drains follow by (since, name). Of each kind those
+    whose last call failed come last. A case in here may have changed since: whoever takes it looks once more.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, float, str, str]] = []
+        self._heap: list[tuple[int, bool, float, str, str]] = []
         self._in: set[tuple[str, str]] = set()
         self.wake = math.inf  # monotonic time at which time alone may make another case ready
         self.stale = True  # something changed that may concern every case
@@ -33,7 +33,7 @@ class Line:
             return
         self._in.add((case.node, case.owner))
         rank = (0 if case.by else 1) if giving else 2
-        heapq.heappush(self._heap, (rank, case.since, case.node, case.owner))
+        heapq.heappush(self._heap, (rank, case.failing, case.since, case.node, case.owner))
 
     def later(self, until: float) -> None:
         """A case may become ready at this monotonic time."""
@@ -43,6 +43,6 @@ class Line:
         """Node and owner of the first case, or None."""
         if not self._heap:
             return None
-        _, _, node, owner = heapq.heappop(self._heap)
+        *_, node, owner = heapq.heappop(self._heap)
         self._in.discard((node, owner))
         return node, owner

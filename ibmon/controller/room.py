@@ -53,8 +53,8 @@ class Room:
     """What is known of the scheduler.
 
     `seq` grows with each view, `at` is when the newest came (monotonic). `claimed` are the drains in ibmon's form.
-    `trouble` is why the last view could not be read; before `pause` (monotonic) nothing is tried, since a call has
-    just failed.
+    `trouble` is why the last view could not be read; before `pause` (monotonic) nothing is tried, since calls have
+    just failed that were not one node's own trouble.
     """
 
     def __init__(self, limits: LimitsConfig) -> None:

@@ -109,7 +109,7 @@ class Cluster:
             self._asked.append(write)
         if self._outage is not None:
             seen = "no answer within the deadline" if self._outage == "hang" else "connection refused"
-            raise SchedulerError(f"the controller cannot be reached: {seen}")
+            raise SchedulerError(f"the controller cannot be reached: {seen}", general=True)
         if write is not None:
             write()
 

@@ -121,7 +121,7 @@ class Command:
                 stdin=msgspec.json.encode(request) + b"\n",
             )
         except process.CommandError as error:
-            raise SchedulerError(f"{action}: {error}") from None
+            raise SchedulerError(f"{action}: {error}", general=True) from None
         if output.status != 0:
             lines = output.stderr.strip().splitlines()
             said = " ".join(lines[-1].split())[:200] if lines else "it said nothing"

@@ -2,7 +2,8 @@
 
 The counterpart of `reconcile`, which runs at the controller: nothing here writes to a scheduler. It owns the stored
 record of the drain meanwhile, and holds to reconcile's order: a drain is asked for once its record is saved (or cannot
-be), nothing is given back whose record is not stored, and a record goes only when the engine has saved what that means.
+be), nothing is given back whose record is not stored, and a drain that somebody took away stays on record as `gone`
+until the next is asked for, so that whoever begins after a kill respects that person.
 Time is an argument. The engine's thread calls `submit` and `show`, one other thread all the rest.
 """
 
@@ -120,10 +121,11 @@ class Correspondence:
         if wish.drain:
             self._remember(wish, now)
         self._save()
+        stored = self._stored
         report = reporting.report(
             snapshot,
             wish,
-            self._stored,
+            None if stored is None or stored.gone else stored,
             mode=self._gates().mode(),
             version=self._version,
             boot_id=self._boot_id,
@@ -169,7 +171,7 @@ class Correspondence:
         if request is not None and isinstance(request.what, Release):
             return Wish(id=request.id, by=request.what.by)
         intent = self._asked
-        if intent is None or not self._asks(intent, snapshot):
+        if intent is None or not self._asks(intent, snapshot) or self._is_gone(intent.id):
             return Wish()
         return Wish(drain=True, id=intent.id, reason=intent.reason, since=intent.since)
 
@@ -215,7 +217,7 @@ class Correspondence:
             self._hold()
             return EffectDone("drain", wish.id, "done")
         if reply.decision == "released":
-            self._leave()
+            self._lose()
             return EffectDone("drain", wish.id, "gone", detail="somebody gave the node back")
         if reply.decision == "blocked":
             return _blocked("drain", wish.id, reply)
@@ -230,15 +232,18 @@ class Correspondence:
     def _of_record(self, reply: Reply, letter: Letter) -> EffectDone | None:
         """Nothing was wished; the controller may still know what has become of the drain on record."""
         owned = letter.report.owned
-        if owned is None:
+        if owned is None or self._is_gone(owned.id):  # told already, and not on disk yet
             return None
         if reply.decision == "drained" and not owned.held:
             self._hold()
             return EffectDone("drain", owned.id, "done")
         if reply.decision == "released":
+            detail = "somebody gave the node back"
+            if letter.snapshot.drain.intent.id == owned.id:
+                self._lose()
+                return EffectDone("drain", owned.id, "gone", detail=detail)
             self._leave()
-            wanted = letter.snapshot.drain.intent.id == owned.id
-            return EffectDone("drain" if wanted else "release", owned.id, "gone", detail="somebody gave the node back")
+            return EffectDone("release", owned.id, "gone", detail=detail)
         return None
 
     def _tell(self, done: EffectDone) -> list[EffectDone]:
@@ -262,6 +267,10 @@ class Correspondence:
     def _is_recorded(self, drain_id: str) -> bool:
         return self._record is not None and self._record.id == drain_id
 
+    def _is_gone(self, drain_id: str) -> bool:
+        """Whether somebody took this drain away, which the engine may not know yet."""
+        return self._record is not None and self._record.gone and self._is_recorded(drain_id)
+
     def _remember(self, wish: Wish, now: Now) -> None:
         """A drain is about to be asked for."""
         if not self._is_recorded(wish.id):
@@ -274,8 +283,15 @@ class Correspondence:
             self._record = msgspec.structs.replace(self._record, held=True)
             self._save()
 
+    def _lose(self) -> None:
+        """Somebody has taken it away while it was wanted: on record before the engine hears of it."""
+        self._leaving = None
+        if self._record is not None:
+            self._record = msgspec.structs.replace(self._record, held=False, gone=True)
+            self._save()
+
     def _leave(self) -> None:
-        """It does not stand. Its record goes when the engine knows: a kill before that only asks once more."""
+        """It was given back. Its record goes when the engine knows: a kill before that only asks once more."""
         snapshot = self._snapshot
         if self._record is None or snapshot is None:
             return

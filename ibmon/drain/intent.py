@@ -318,6 +318,8 @@ class DrainDesk:
             self._next_try = now.monotonic + wait
             self.blocked = event.code
         elif event.effect == "release" or event.outcome == "gone":
+            if event.open:
+                self.orphans.lapse(self.owned, now)
             self._gone(now, respect=event.effect == "drain" or by_person)
         else:
             self._held(event, now)
@@ -336,6 +338,8 @@ class DrainDesk:
             self.unnamed = self.unnamed or (now.wall, event.detail)
         if event.view is not None:
             self.unnamed = None
+            if self.owned is None and policy.owns(self.orphans.lapsed, event.view):
+                self.owned, self.orphans.lapsed = self.orphans.lapsed, None
             self.orphans.seen(event.view, now, ours=ours or self._ours(event.view))
 
     def _ours(self, view: NodeView) -> bool:

@@ -25,6 +25,7 @@ _FORBIDDEN: Final = 403
 _POLICY: Final = "denied request"  # how admission policies and webhooks answer; RBAC says "is forbidden"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
+_GENERAL: Final = frozenset({401, 408, 425, 429})
 _PASSING: Final = frozenset({408, _CONFLICT, 425, 429})
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -36,7 +37,7 @@ class KubeError(SchedulerError):
     """The API server said no, or nothing. `status` is its HTTP status, None without an answer."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
-        super().__init__(text, forbidden=status == _FORBIDDEN)
+        super().__init__(text, forbidden=status == _FORBIDDEN, general=_is_general(status))
         self.status = status
 
     @property
@@ -53,6 +54,11 @@ class KubeError(SchedulerError):
     def refused(self) -> bool:
         """Whether asking again is of no use before a person has changed something."""
         return self.status is not None and 400 <= self.status < 500 and self.status not in _PASSING
+
+
+def _is_general(status: int | None) -> bool:
+    """Whether the answer is about the server or who asks, and not about the object."""
+    return status is None or status >= 500 or status in _GENERAL
 
 
 class Call(NamedTuple):

@@ -27,6 +27,9 @@ _T = TypeVar("_T")
 class CredentialsError(SchedulerError):
     """There is no usable way to the API server; the text says which file or variable to look at."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text, general=True)
+
 
 class Access:
     """One way to an API server: address, TLS and token. It shows as its address only."""

@@ -6,8 +6,6 @@ It reads. What is written is written by the backend of one node, through `reconc
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -30,28 +28,16 @@ class KubernetesFleet:
 
     Args:
         config: section [kubernetes]; its `node_name` is not used.
-        environ: where the pod's variables are.
         client: makes the calls; by default one with the configured credentials.
-        wall: the wall clock (seconds), for where the server does not tell its own.
     """
 
-    def __init__(
-        self,
-        config: KubernetesConfig,
-        *,
-        environ: Mapping[str, str] | None = None,
-        client: KubeClient | None = None,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, config: KubernetesConfig, *, client: KubeClient | None = None) -> None:
         self._config = config
-        self._environ = os.environ if environ is None else environ
-        self._client = client or KubeClient.configured(config, self._environ)
-        self._wall = wall
+        self._client = client or KubeClient.configured(config, os.environ)
 
     def for_node(self, name: str) -> Kubernetes:
         """The backend of one node, through the same client. It asks nothing before it is used."""
-        config = msgspec.structs.replace(self._config, node_name=name)
-        return Kubernetes(config, environ=self._environ, client=self._client, wall=self._wall)
+        return Kubernetes(msgspec.structs.replace(self._config, node_name=name), client=self._client)
 
     def read_fleet(self) -> tuple[KubernetesPool, ...]:
         """All pools with all nodes, read now and in one go, sorted by name.

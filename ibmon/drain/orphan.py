@@ -1,7 +1,8 @@
 """Drains in ibmon's words of which this node has no record: found, told, and left alone until a person acts. Pure.
 
 A node whose record was lost looks once, because nothing else would make it ask its scheduler. While such a drain stands
-it looks again now and then, so that the alert ends when somebody has taken the drain away.
+it looks again now and then, so that the alert ends when somebody has taken the drain away. It looks too, ever less
+often, for a drain that it has asked for in vain: a scheduler that was stuck may make it long after.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import msgspec
 from ibmon.drain import policy
 from ibmon.drain.pace import RECHECK_SECONDS, retry, spread
 from ibmon.messages import Observe, SchedulerSaw
-from ibmon.model import NodeView, Now
+from ibmon.model import NodeView, Now, Ownership
+
+LOOKS = 8
+"""How often a drain that was asked for in vain is looked for: after 5 min, and doubling, for about a day in all."""
 
 
 class Orphan(msgspec.Struct, frozen=True, array_like=True):
@@ -29,11 +33,14 @@ class OrphanWatch:
     Attributes:
         orphan: the one that stands, as far as is known.
         unseen: whether the record may have been lost, and nobody has looked since.
+        lapsed: a drain that was asked for and has not come; whoever sees it stand owns it.
     """
 
     def __init__(self, node: str, orphan: Orphan | None, *, unseen: bool) -> None:
         self.orphan = orphan
         self.unseen = unseen
+        self.lapsed: Ownership | None = None
+        self._looks = 0  # how often it was looked for
         self._node = node
         self._busy = False
         self._waiting = False  # a look is due but for its time
@@ -48,7 +55,7 @@ class OrphanWatch:
     def look(self, now: Now, *, allowed: bool) -> list[Observe]:
         """The look to take now, if any; `allowed` is whether anything may be asked of the scheduler for this."""
         self._waiting = False
-        if self._busy or not allowed or not (self.unseen or self.orphan):
+        if self._busy or not allowed or not (self.unseen or self.orphan or self.lapsed):
             return []
         if self._look_at is None:
             self._look_at = self._later(now)
@@ -56,12 +63,21 @@ class OrphanWatch:
         self._busy = not self._waiting
         return [] if self._waiting else [Observe()]
 
+    def lapse(self, owned: Ownership | None, now: Now) -> None:
+        """A drain that was asked for has not come, and is not wanted any more."""
+        self.lapsed, self._looks = owned, 0
+        self._look_at = self._later(now)
+
     def looked(self, event: SchedulerSaw, now: Now) -> None:
         """Take in that a look has ended; what it saw goes to `seen`."""
         self._busy = False
         if event.view is None:
             self._tries += 1
             self._look_at = now.monotonic + retry(self._node, self._tries)
+            return
+        self._looks += 1
+        if self._looks >= LOOKS:
+            self.lapsed = None
 
     def seen(self, view: NodeView, now: Now, *, ours: bool) -> None:
         """The node as its scheduler shows it, read for whatever reason; `ours` by our own record."""
@@ -77,4 +93,5 @@ class OrphanWatch:
         return self._look_at if self._waiting and self._look_at is not None else math.inf
 
     def _later(self, now: Now) -> float:
-        return now.monotonic + RECHECK_SECONDS * spread(f"{self._node}look{now.monotonic:.0f}")
+        pause = RECHECK_SECONDS * (2.0**self._looks if self.lapsed and not (self.orphan or self.unseen) else 1.0)
+        return now.monotonic + pause * spread(f"{self._node}look{now.monotonic:.0f}")

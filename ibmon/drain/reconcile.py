@@ -20,9 +20,11 @@ from ibmon.ports import Records, Scheduler, SchedulerError, StoreError, Teller
 
 _Outcome = Literal["done", "gone", "blocked", "failed"]
 
-# A drain call that failed may still be carried out by a controller that was stuck; so long its record is kept, in
-# seconds after it was asked for, although nothing of it is to be seen.
 LATE: Final = 300.0
+"""Seconds for which a drain whose call failed is waited for: a scheduler that was stuck may still carry it out."""
+
+NEVER: Final = 86400.0
+"""Seconds after which such a drain is not looked for any more, and its record goes."""
 
 
 class Gates(msgspec.Struct, frozen=True):
@@ -93,8 +95,9 @@ def release(
 
     `gone` means that our drain does not stand any more, whoever took it away; the record is removed then. A drain
     with another reason, or one without a saved record, is left as it is. A drain that was asked for and never seen
-    is `failed` for `LATE` seconds: it may still arrive, and would be nobody's without its record. A person's word
-    stands for a record that could not be saved.
+    is `failed` for `LATE` seconds, as it may still arrive; then it is `gone` and `open`, and its record stays up to
+    `NEVER`, since without it a drain that comes later yet would be nobody's. A person's word stands for a record that
+    could not be saved.
     """
     return _Release(owned, scheduler, store, gates, now, by_person=by_person).run()
 
@@ -129,16 +132,21 @@ class _Call:
         self._gates = gates
         self._id = effect_id
         self._view: NodeView | None = None
-        self._unnamed = False
+        self._unnamed = self._general = False
         self._notes: list[str] = []
 
-    def _end(self, outcome: _Outcome, code: BlockCode | None = None, detail: str = "") -> EffectDone:
+    def _end(
+        self, outcome: _Outcome, code: BlockCode | None = None, detail: str = "", *, still_open: bool = False
+    ) -> EffectDone:
         text = "; ".join([*([detail] if detail else []), *self._notes])
-        return EffectDone(self.effect, self._id, outcome, code, text, self._view, unnamed=self._unnamed)
+        return EffectDone(
+            self.effect, self._id, outcome, code, text, self._view,
+            open=still_open, unnamed=self._unnamed, general=self._general,
+        )  # fmt: skip
 
     def _unreachable(self, error: SchedulerError) -> EffectDone:
         """Not known: says nothing about the node, and will be tried again."""
-        self._unnamed = error.unnamed
+        self._unnamed, self._general = error.unnamed, error.general
         code = BlockCode.FORBIDDEN if error.forbidden else BlockCode.SCHEDULER_UNREACHABLE
         return self._end("failed", code, str(error))
 
@@ -164,6 +172,11 @@ class _Call:
         except SchedulerError as error:
             return error
         return None
+
+    def _undone(self, error: SchedulerError | None, detail: str) -> EffectDone:
+        """It was written, and is not to be seen."""
+        self._general = error is not None and error.general
+        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or detail))
 
 
 class _Drain(_Call):
@@ -237,11 +250,12 @@ class _Drain(_Call):
         if view.drained:
             if error is None:  # it was overwritten behind us; after an error ours may still arrive late
                 self._save(None)
-            return self._end("blocked", BlockCode.FOREIGN_DRAIN, _obstacle(BlockCode.FOREIGN_DRAIN, view))
+            why = _obstacle(BlockCode.FOREIGN_DRAIN, view)
+            return self._end("blocked", BlockCode.FOREIGN_DRAIN, why, still_open=error is not None)
         if error is not None and error.forbidden:
             self._save(None)
             return self._end("blocked", BlockCode.FORBIDDEN, str(error))
-        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the drain was taken but not made"))
+        return self._undone(error, "the drain was taken but not made")
 
     def _settle(self, standing: Ownership, *, saved: bool) -> EffectDone:
         """Our drain stands: count again once after the write, then mark it as held.
@@ -330,13 +344,16 @@ class _Release(_Call):
             return self._forget(view)
         if error is not None and error.forbidden:
             return self._end("blocked", BlockCode.FORBIDDEN, str(error))
-        return self._end("failed", BlockCode.SCHEDULER_UNREACHABLE, str(error or "the node was not given back"))
+        return self._undone(error, "the node was not given back")
 
     def _not_ours(self, view: NodeView, record: Ownership | None) -> EffectDone:
         if record is not None and policy.owns(record, view):
             return self._end("gone", detail=f"another drain of ours stands: {record.id}")
-        if record is not None and not record.held and 0 <= self._now.wall - record.asked < LATE:
+        age = self._now.wall - record.asked if record is not None and not (record.held or record.gone) else NEVER
+        if 0 <= age < LATE:
             return self._end("failed", detail="a drain that was asked for may still arrive")
+        if 0 <= age < NEVER:
+            return self._end("gone", detail="a drain that was asked for has not come", still_open=True)
         return self._forget(view)
 
     def _forget(self, view: NodeView) -> EffectDone:

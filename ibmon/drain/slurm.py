@@ -15,7 +15,7 @@ from typing import Final
 
 from ibmon.config import SlurmConfig
 from ibmon.drain import process
-from ibmon.drain.slurm_node import NodeName, Record, SlurmPool, forbids, holding, pools_of
+from ibmon.drain.slurm_node import NodeName, Record, SlurmPool, forbids, holding, is_away, pools_of
 from ibmon.drain.slurm_text import parse_nodes, parse_topology
 from ibmon.model import NodeView
 from ibmon.ports import SchedulerError
@@ -127,11 +127,11 @@ class Slurm:
                 environment=self._environment(),
             )
         except process.CommandError as error:
-            raise SchedulerError(str(error)) from None
+            raise SchedulerError(str(error), general=True) from None
         if output.status != 0:
             said = " ".join((output.stderr.strip() or output.stdout.strip()).split())[:200]
             text = f"scontrol {' '.join(arguments[:2])} failed with status {output.status}: {said or 'it said nothing'}"
-            raise SchedulerError(text, forbidden=forbids(said))
+            raise SchedulerError(text, forbidden=forbids(said), general=is_away(said))
         return output.stdout
 
     def _command(self, name: str) -> str:
@@ -140,11 +140,11 @@ class Slurm:
             path = Path(self._config.directory) / name
             if path.is_absolute() and os.access(path, os.X_OK):
                 return str(path)
-            raise SchedulerError(f"{path} cannot be run; set slurm.directory to where {name} is")
+            raise SchedulerError(f"{path} cannot be run; set slurm.directory to where {name} is", general=True)
         known = [part for part in self._environ.get("PATH", "").split(os.pathsep) if part.startswith("/")]
         found = shutil.which(name, path=os.pathsep.join([*known, *_STANDARD]))
         if found is None:
-            raise SchedulerError(f"{name} is not in PATH; set slurm.directory to where it is")
+            raise SchedulerError(f"{name} is not in PATH; set slurm.directory to where it is", general=True)
         return found
 
     def _environment(self) -> dict[str, str]:

@@ -21,6 +21,13 @@ _NODE_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _FORBIDDEN: Final = re.compile(
     r"invalid user id|access/permission denied|access denied|permission denied", re.IGNORECASE
 )
+# How it is said that slurmctld does not answer, or not this caller (src/common/slurm_errno.c, Slurm 20.11 to 25.05).
+_AWAY: Final = re.compile(
+    r"unable to contact slurm controller|controller in standby|communication connection failure|socket timed out"
+    r"|zero bytes were transmitted|message (?:send|receive) failure|protocol authentication error"
+    r"|invalid authentication credential|incompatible versions|header lengths are longer|connection refused",
+    re.IGNORECASE,
+)
 
 
 class NodeNameError(SchedulerError):
@@ -63,6 +70,11 @@ def holding(pools: tuple[SlurmPool, ...], node: str) -> tuple[SlurmPool, ...]:
 def forbids(said: str) -> bool:
     """Whether Slurm's words are a refusal by permission."""
     return bool(_FORBIDDEN.search(said))
+
+
+def is_away(said: str) -> bool:
+    """Whether Slurm's words are of a slurmctld that does not answer, so that they say nothing of a single node."""
+    return bool(_AWAY.search(said))
 
 
 class NodeName:

@@ -20,7 +20,7 @@ import msgspec
 from ibmon import __version__
 from ibmon.config import SlurmConfig
 from ibmon.drain import webcall
-from ibmon.drain.slurm_node import NodeName, Record, SlurmPool, forbids, holding, pools_of
+from ibmon.drain.slurm_node import NodeName, Record, SlurmPool, forbids, holding, is_away, pools_of
 from ibmon.drain.slurmrest_answer import Node, newest, offered, parse_nodes, record, said
 from ibmon.model import NodeView
 from ibmon.ports import SchedulerError
@@ -131,7 +131,7 @@ class SlurmRest:
             self._version = self._config.rest_version or None
             if errors is None:
                 todo = "set slurm.rest_version to one it has" if self._version else "it will be asked what it has"
-                raise self._error(f"it does not know {version} (404): {todo}")
+                raise self._error(f"it does not know {version} (404): {todo}", general=True)
         if reply.status != 200 or errors is not None:
             raise self._refusal(reply.status, errors, purpose)
         return reply.body
@@ -145,11 +145,11 @@ class SlurmRest:
         try:
             versions = offered(reply.body)
         except ValueError as error:
-            raise self._error(f"its description (OpenAPI) has not the published form: {error}") from None
+            raise self._error(f"its description (OpenAPI) has not the published form: {error}", general=True) from None
         try:
             return newest(versions)
         except ValueError as error:
-            raise SchedulerError(f"{self._where} {error}") from None
+            raise SchedulerError(f"{self._where} {error}", general=True) from None
 
     def _exchange(self, method: str, path: str, body: bytes | None, largest: int) -> webcall.Reply:
         server, prefix = self._server()
@@ -160,7 +160,7 @@ class SlurmRest:
         try:
             return webcall.exchange(server, request, timeout=self._config.timeout, largest=largest)
         except webcall.CallError as error:
-            raise self._error(str(error)) from None
+            raise self._error(str(error), general=True) from None
 
     def _server(self) -> tuple[webcall.Server, str]:
         """Whom to ask, and what stands before every path."""
@@ -188,17 +188,17 @@ class SlurmRest:
             if self._config.rest_token_file:
                 why = f"the token in {self._config.rest_token_file} is expired, or not of this cluster or user"
                 why += "" if self._config.rest_user else "; Slurm before 24.05 wants slurm.rest_user too"
-            return self._error(f"it does not accept {self._who}: {why}{told}", forbidden=True)
-        if errors:
-            return self._error(f"asked {purpose} Slurm says: {errors}")
-        return self._error(f"asked {purpose} it answered {status}")
+            return self._error(f"it does not accept {self._who}: {why}{told}", forbidden=True, general=True)
+        if errors:  # with status 500 too: what Slurm says of a node comes so
+            return self._error(f"asked {purpose} Slurm says: {errors}", general=is_away(errors))
+        return self._error(f"asked {purpose} it answered {status}", general=status >= 500 or status == 429)
 
     @property
     def _who(self) -> str:
         return self._config.rest_user or "the caller"
 
-    def _error(self, text: str, *, forbidden: bool = False) -> SchedulerError:
-        return SchedulerError(f"{self._where}: {text}", forbidden=forbidden)
+    def _error(self, text: str, *, forbidden: bool = False, general: bool = False) -> SchedulerError:
+        return SchedulerError(f"{self._where}: {text}", forbidden=forbidden, general=general)
 
     @property
     def _where(self) -> str:
@@ -214,7 +214,7 @@ def _trust(authority: str) -> ssl.SSLContext:
             if isinstance(error, ssl.SSLError | ValueError)
             else (error.strerror or "error").lower()
         )
-        raise SchedulerError(f"slurm.rest_ca {authority} cannot be used: {why}") from None
+        raise SchedulerError(f"slurm.rest_ca {authority} cannot be used: {why}", general=True) from None
     # Python 3.13 begins to demand extensions that many authorities lack; chain and name are verified all the same.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
@@ -226,11 +226,12 @@ def _token(path: Path) -> str:
         with path.open("rb") as file:
             text = file.read(_MOST_TOKEN).decode("ascii").strip().removeprefix("SLURM_JWT=")
     except OSError as error:
-        raise SchedulerError(f"slurm.rest_token_file {path}: {(error.strerror or 'error').lower()}") from None
+        why = (error.strerror or "error").lower()
+        raise SchedulerError(f"slurm.rest_token_file {path}: {why}", general=True) from None
     except UnicodeDecodeError:
         text = ""
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", text):
         raise SchedulerError(
-            f"slurm.rest_token_file {path} holds no token; write one there: scontrol token username=..."
+            f"slurm.rest_token_file {path} holds no token; write one there: scontrol token username=...", general=True
         )
     return text

@@ -71,6 +71,20 @@ CONTROLLER: Final = (
         source="no refused report is normal",
     ),
     FleetRule(
+        slug="controller-orphans", name="IbmonControllerDrainsOrphaned",
+        expr='ibmon_controller_drains{state="orphaned"} > 0 and on (job, instance) ibmon_controller_leader == 1',
+        hold="5m", severity="warning",
+        summary="{{ $value }} drains in ibmon's words that no node and no ledger has a record of, limit 0",
+        title="Nodes are drained in ibmon's words, and nobody has a record of it",
+        means="The scheduler shows drains with ibmon's prefix that their nodes, which report, do not present. The "
+        "controller does not touch them: the nodes stay out of service until a person decides.",
+        causes="a node's state directory or the controller's ledger was lost; a scheduler that was stuck has made a "
+        "drain long after it was asked for",
+        todo="`ibmon controller status` names them; look at the nodes, and give them back: `ibmon release --node NAME`",
+        clears="the drains are taken away",
+        source="no orphan is normal",
+    ),
+    FleetRule(
         slug="fabric-event", name="IbmonFabricEvent",
         expr="max by (group, rail, rule) (ibmon_controller_fabric_event) > 0",
         hold="", severity="critical",

@@ -239,11 +239,14 @@ FLEET: Final = (
         expr=named("ibmon_actions_enabled == 0"),
         hold="5m", severity="warning",
         summary="{{ $labels.node }}: this daemon only exports (actions {{ $value }}), limit 1",
-        title="A second daemon on the node acts, or the state directory is locked",
-        means="This daemon exports and does nothing else, because another one holds the state directory.",
-        causes="ibmon runs as a service and in a container as well; a state directory on a shared file system",
-        todo="end one of the two; give each node a state directory of its own",
-        clears="the daemon holds its state directory",
+        title="A daemon acts for nothing: it is a second one, or not allowed to",
+        means="This daemon exports and drains nothing, because another one holds the runtime or the state directory, "
+        "its own cannot be locked, or the scheduler or the controller refuses it.",
+        causes="ibmon runs as a service and in a container as well; a state directory on a shared file system; a key "
+        "or rights that are missing",
+        todo="its log says which; end one of the two daemons, give each node a state directory of its own, or the "
+        "daemon its rights",
+        clears="the daemon holds both directories and may act",
         source="one daemon a node",
     ),
     FleetRule(

@@ -40,7 +40,7 @@ class ConditionKeeper:
         self._node = node
         self._first = first
         self._latest: tuple[NodeFitness, str] | None = None
-        self._barred = False
+        self.barred = ""  # what the scheduler forbids
         self._checked = False
         self._changed = threading.Event()
         self._closed = threading.Event()
@@ -58,7 +58,7 @@ class ConditionKeeper:
         before, self._latest = self._latest, (snapshot.fitness, owned.reason if owned else snapshot.why)
         if before is None or before[0] is not snapshot.fitness:
             self._changed.set()
-        return msgspec.structs.replace(snapshot, actions_enabled=False) if self._barred else snapshot
+        return msgspec.structs.replace(snapshot, actions_enabled=False) if self.barred else snapshot
 
     def close(self, seconds: float) -> None:
         """End, and wait so long at most for a call that is out."""
@@ -89,12 +89,12 @@ class ConditionKeeper:
 
     def _check(self) -> None:
         """At the start in mode drain, and while something is forbidden: what a drain would meet."""
-        if self._gates().closed() or (self._checked and not self._barred):
+        if self._gates().closed() or (self._checked and not self.barred):
             return
         problems = self._teller.check()
         for problem in problems:
             log.error("%s", logs.line("cannot-act", {"detail": problem}))
         self._checked = True
-        if self._barred and not problems:
+        if self.barred and not problems:
             log.info("%s", logs.line("can-act", {}))
-        self._barred = bool(problems)
+        self.barred = "; ".join(problems)

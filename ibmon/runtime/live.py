@@ -390,6 +390,8 @@ class Daemon:
 
     def _look_for_troubles(self) -> None:
         found = self._persistence.troubles()
+        if self._condition is not None and self._condition.barred:
+            found = {"actions-disabled": self._condition.barred} | found
         if found != self._troubles:
             self._troubles = found
             self._step(Troubles(found))

@@ -18,7 +18,7 @@ from ibmon.model import Now, Ownership, PortId
 from ibmon.ports import StoreError
 from ibmon.runtime import logs
 from ibmon.runtime.housekeeping import Chore
-from ibmon.statedir import StateLock
+from ibmon.statedir import NODE_LOCK, StateLock
 from ibmon.store import Store
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Persistence:
     """The state directory of a running daemon.
 
     Attributes:
-        acts: False where the lock cannot be had: then this one exports and does nothing else.
+        acts: False where a lock cannot be had: then this one exports, says so in one alert, and does nothing else.
         second: whether that is because another daemon of this node holds it.
 
     `page` is where people find this node's page.
@@ -43,32 +43,45 @@ class Persistence:
         directory = Path(config.state.directory)
         self._node = node
         self._metrics = metrics
-        self._lock = StateLock(directory)
+        self._locks = (StateLock(config.state.runtime_directory, NODE_LOCK), StateLock(directory))
         self.second = False
-        try:
-            self.acts = self._lock.acquire()
-        except StoreError as error:
-            # Nobody can tell whether another daemon acts for this node, so this one does not.
-            self.acts = False
-            log.warning("%s: nothing is saved, and nothing is asked of the scheduler", error)
-        else:
-            self.second = not self.acts
-            if self.second:
-                log.warning("another ibmon runs on %s: this one exports, and acts for nothing", directory)
+        self._idle = self._why_idle()
+        self.acts = not self._idle
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
         self._unsaved = ""
+        self._owed: Save | None = None  # the newest state that could not be saved
         if self.acts and config.webhook:
             from ibmon.alert.webhook import WebhookSender  # brings urllib3
 
             self._sender = WebhookSender(self.store, config.webhook, node=node, metrics=metrics)
         self._alertmanagers: AlertmanagerSender | None = None
-        if self.acts and config.alertmanager:
+        if config.alertmanager:
             from ibmon.alert.alertmanager import AlertmanagerSender  # brings urllib3
 
+            # What is told of this one alone is kept nowhere: the record is of who speaks for the node.
             self._alertmanagers = AlertmanagerSender(
-                directory, config.alertmanager, node=node, source=page, metrics=metrics
+                directory if self.acts else None, config.alertmanager, node=node, source=page, metrics=metrics
             )
+
+    def _why_idle(self) -> str:
+        """Take the locks; why this daemon does not act, empty where it does."""
+        node, state = self._locks
+        try:
+            first = node.acquire()
+        except StoreError as error:  # without a runtime directory the state directory says whether there is another
+            why = str(error).partition(";")[0]
+            log.warning("%s; a second daemon with another state directory would not be noticed", why)
+            first = True
+        try:
+            self.second = not (first and state.acquire())
+        except StoreError as error:
+            # Nobody can tell whether another daemon acts for this node, so this one does not.
+            return f"{error}: nothing is saved, and nothing is asked of the scheduler"
+        held = state if first else node
+        return (
+            f"another ibmon runs on {held.path.parent}: this one exports, and acts for nothing" if self.second else ""
+        )
 
     def load(self) -> bytes | None:
         """The engine's state, None where there is none that can be read."""
@@ -101,6 +114,9 @@ class Persistence:
         for entry in logged:
             log.log(_LEVELS[entry.level], "%s", logs.line(entry.event, entry.fields))
         kept = [e for e in effects if isinstance(e, Save | Log | Send)]
+        newest = next((e for e in reversed(kept) if isinstance(e, Save)), None)
+        if newest is None and self._owed is not None:
+            kept.append(newest := self._owed)
         if not kept or not self.acts:
             return
         try:
@@ -109,12 +125,14 @@ class Persistence:
                     self._keep(effect, now)
         except StoreError as error:
             self._metrics.save_failed()
+            self._owed = newest
             for message in (e for e in kept if isinstance(e, Send)):
                 self._keep(message, now)  # the outbox keeps it in memory, so a bad disk silences nobody
             if not self._unsaved:
                 self._unsaved = str(error)
                 log.error("%s: going on from memory, and giving nothing back that is not saved", error)
             return
+        self._owed = None
         if self._unsaved:
             self._unsaved = ""
             log.info(logs.line("saving-again", {"file": self.store.path}))
@@ -122,7 +140,7 @@ class Persistence:
     def troubles(self) -> dict[str, str]:
         """What is wrong with the state now, by the name of its notice. A state that was lost is one until a restart."""
         if not self.acts:
-            return {}
+            return {"actions-disabled": self._idle}
         found = {
             "state-lost": self.store.set_aside,
             "state-on-network": self.store.network,
@@ -162,4 +180,5 @@ class Persistence:
         if self._alertmanagers is not None:
             self._alertmanagers.close()
         self.store.close()
-        self._lock.release()
+        for lock in self._locks:
+            lock.release()

@@ -141,7 +141,7 @@ class Reporter:
         self._numbers = Numbers()
         self._told = b""  # the digest of what the controller knows
         self._why = ""  # the failure that was written down last
-        self._barred = False
+        self.barred = ""  # why the controller refuses this node
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ibmon-controller", daemon=True)
@@ -155,7 +155,7 @@ class Reporter:
         """Take in the newest picture; the same, which says that actions are off where the controller refuses us."""
         if self._correspondence.show(snapshot):
             self._wake.set()
-        return msgspec.structs.replace(snapshot, actions_enabled=False) if self._barred else snapshot
+        return msgspec.structs.replace(snapshot, actions_enabled=False) if self.barred else snapshot
 
     def close(self, seconds: float) -> None:
         """End, also a call that is under way, within so many seconds."""
@@ -214,7 +214,7 @@ class Reporter:
         self._metrics.outbox(TARGET, 0)
         if self._why:
             log.info("%s", logs.line("controller-answers", {"failures": self._pace.failures}))
-        self._why, self._barred = "", False
+        self._why = self.barred = ""
         self._pace.sent(now.monotonic)
         self._hand_over(self._correspondence.answered(letter, reply, now))
         return 0.0  # what was learnt may change the report at once
@@ -230,7 +230,7 @@ class Reporter:
                 logging.ERROR if error.forbidden else logging.WARNING,
                 "%s", logs.line("controller-failing", {"detail": why}),
             )  # fmt: skip
-        self._barred = error.forbidden
+        self.barred = why if error.forbidden else ""
         soon = isinstance(error, NotLeaderError)
         self._pace.failed(now.monotonic, soon=soon)
         told = self._correspondence

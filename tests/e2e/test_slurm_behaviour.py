@@ -12,6 +12,8 @@ import pytest
 from services.processes import wait_for
 from services.slurm import MESSAGE_TIMEOUT, Node, SlurmCluster
 
+from ibmon.drain.slurm_node import is_away
+
 pytestmark = pytest.mark.timeout(120)
 
 OURS = "ibmon: port-down mlx5_3/1 DOWN/Polling 62s>60s [id 7f3a9c]"
@@ -59,6 +61,7 @@ def test_a_refused_change_leaves_the_node_alone(
 
     assert refused.returncode == 1
     assert complaint in refused.stdout + refused.stderr
+    assert not is_away(refused.stdout + refused.stderr)
     assert not slurm.node(slurm_node).drained
 
 
@@ -88,6 +91,7 @@ def test_a_hung_controller_fails_the_call_and_drains_when_it_wakes(slurm: SlurmC
 
     assert failed.returncode == 1
     assert waited >= MESSAGE_TIMEOUT
+    assert is_away(failed.stderr)
     wait_for(lambda: slurm.reason(slurm_node) == OURS, within=10, what="the drain that had failed")
 
 
@@ -99,6 +103,7 @@ def test_without_a_controller_the_call_fails_and_a_drain_outlives_it(slurm: Slur
         failed = slurm.scontrol("update", f"nodename={slurm_node}", "state=undrain")
 
     assert failed.returncode == 1
+    assert is_away(failed.stderr)
     assert before.drained
     assert slurm.node(slurm_node).mark == before.mark
     # While a node has not yet answered the new controller, UNDRAIN is refused; the fixture needs it to work.

@@ -84,33 +84,47 @@ class FleetSide:
         return view.reason if view.drained else ""
 
 
-class Disk(MemoryStore):
-    """A store whose disk can fail."""
+class Killed(BaseException):
+    """The process dies here, as by SIGKILL."""
 
-    broken = False
+
+class Disk(MemoryStore):
+    """A store whose disk can fail, or be full; `burn` is called before and after each write."""
+
+    broken = full = False
+    burn = staticmethod(lambda: None)
 
     def ownership(self):
         self._check()
         return super().ownership()
 
     def record(self, owned):
-        self._check()
+        self._check(full=self.full)
+        self.burn()
         super().record(owned)
+        self.burn()
 
-    def _check(self):
-        if self.broken:
+    def _check(self, *, full=False):
+        if self.broken or full:
             raise StoreError("disk full")
 
 
 class DeskNode:
     """A node without ports: its findings are set by hand; the desk, the store and the correspondence are the real ones.
 
-    `lost` says what a report may meet: "" nothing, "report" it never arrives, "reply" its answer does not.
+    `lost` says what a report may meet: "" nothing, "report" it never arrives, "reply" its answer does not. `lag` are
+    turns of the loop that answers wait for, as the engine is a thread of its own. `fuse` are the effects until the
+    process dies and is started again.
     """
 
     def __init__(self, fleet: FleetSide, *, auto_release=True) -> None:
         self.fleet = fleet
         self.disk = Disk()
+        self.disk.burn = self.burn
+        self.fuse = None
+        self.kills = 0
+        self.lag = 0
+        self._mail = []
         self.now = Now(1000.0, 1_700_000_000.0)
         self.findings = ()
         self.mode = Mode.DRAIN
@@ -130,11 +144,29 @@ class DeskNode:
         """A new process on the same store."""
         gates = Gates(mode=lambda: self.mode, stop=lambda: self.stopped, limits=LIMITS)
         self.told = Correspondence(self.disk, lambda: gates, version="1", boot_id=BOOT)
+        self._mail, self._tried = [], self._saved
         broken, self.disk.broken = self.disk.broken, False
         self.desk = DrainDesk(self.fleet.node, BOOT, self._saved, self.disk.ownership(), self.now)
         self.disk.broken = broken
         self.word = FleetWord()
         self.tick()
+
+    def burn(self):
+        """A place between two effects."""
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                self.fuse = None
+                raise Killed
+
+    def alive(self, what):
+        """What it gives back, or None where the process dies of it; it is started again then."""
+        try:
+            return what()
+        except Killed:
+            self.kills += 1
+            self.start()
+            return None
 
     def after(self, seconds):
         """Let time pass, and one turn of the loop with it."""
@@ -142,6 +174,11 @@ class DeskNode:
         self.tick()
 
     def tick(self):
+        """One turn of the loop."""
+        self.alive(self._tick)
+
+    def _tick(self):
+        self._open_mail()
         self._sequence += 1
         fitness = NodeFitness.UNFIT if self.findings else NodeFitness.FIT
         mode = self.mode if self.word.mode is Mode.DRAIN else min(self.mode, Mode.ALERT, key=lambda m: m.rank)
@@ -150,11 +187,21 @@ class DeskNode:
         )
         stopped = self.stopped or self.word.stop
         requests = self.desk.decide(self.findings, fitness, action, self.now, stopped=stopped, enabled=True)
-        if not self.disk.broken:
-            self._saved = self.desk.memory()
+        self._save()
         for request in requests:
             self.told.submit(request, self.now)
         self.told.show(self.picture(fitness))
+
+    def _save(self):
+        """As the engine does: what could not be saved is not tried again before it changes."""
+        memory = self.desk.memory()
+        if memory == self._tried:
+            return
+        self._tried = memory
+        self.burn()
+        if not (self.disk.broken or self.disk.full):
+            self._saved = memory
+            self.burn()
 
     def picture(self, fitness):
         return snapshot(
@@ -164,6 +211,9 @@ class DeskNode:
 
     def report(self):
         """One report and its reply, and a turn of the loop with what they bring; the report, None where none is due."""
+        return self.alive(self._report)
+
+    def _report(self):
         self._seq += 1
         letter, ended = self.told.letter(self.now, self._seq)
         if letter is None:
@@ -172,16 +222,25 @@ class DeskNode:
         if self.lost == "report":
             self._take(self.told.unanswered(SchedulerError("nobody answers")))
         else:
+            self.burn()
             reply = self.fleet.answer(letter.report)
+            self.burn()
             if self.lost == "reply":
                 self._take(self.told.unanswered(SchedulerError("nobody answers")))
             else:
                 self._take(self.told.answered(letter, reply, self.now))
-        self.tick()
+        self._tick()
         return letter.report
 
     def _take(self, events):
-        for event in events:
+        self._mail += [(self.lag, event) for event in events]
+        if not self.lag:
+            self._open_mail()
+
+    def _open_mail(self):
+        due = [event for wait, event in self._mail if not wait]
+        self._mail = [(wait - 1, event) for wait, event in self._mail if wait]
+        for event in due:
             if isinstance(event, FleetWord):
                 self.word = event
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 
@@ -130,17 +131,46 @@ def test_a_dead_alertmanager_delays_no_verdict_and_hears_what_holds_when_it_is_b
         back.close()
 
 
-def test_a_second_daemon_of_the_node_tells_nobody(node, alertmanager):
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("mode", ["alert", "drain"])
+def test_a_second_daemon_of_the_node_tells_that_it_is_one_and_nothing_else(node, alertmanager, mode, apart):
     configure(node, alertmanager)
     node.serving()
-    other = node.configure(
-        FAST + DECLARED + ALERT.format(mode="alert") + f'[[alertmanager]]\nurl = "{alertmanager.url}/second"\n',
-        file=node.directory / "second.toml",
-    )
-    node.serving(config=other)
+    state = node.directory / "other" if apart else node.state
+    state.mkdir(exist_ok=True)
+    with contextlib.closing(FakeAlertmanager()) as told:
+        more = ALERT.format(mode=mode) + f'[[alertmanager]]\nurl = "{told.url}"\n'
+        text = FAST + DECLARED + RULE.format(hold="200ms", recover="200ms") + more
+        second = node.serving(config=node.configure(text, file=node.directory / "second.toml", state=str(state)))
+        node.goes_down()
+        until(lambda: severities(alertmanager) == ["critical"])
+        second.wait_metric("ibmon_node_fitness", 1, fitness="unfit")
+        until(lambda: told.firing() == [{"alertname": "IbmonActionsDisabled", "node": NAME, "severity": "warning"}])
+        assert len(second.lines("another ibmon runs on")) == 1
+        assert [
+            a["labels"]["alertname"] for r in alertmanager.requests for a in r.alerts if "rule" not in a["labels"]
+        ] == []
+        assert not apart or not (state / "alerts.json").exists()
+
+
+def test_a_daemon_whose_state_directory_cannot_be_locked_tells_that_and_nothing_else(node, alertmanager):
+    text = FAST + DECLARED + RULE.format(hold="200ms", recover="200ms") + ALERT.format(mode="drain")
+    target = f'[[alertmanager]]\nurl = "{alertmanager.url}"\n'
+    node.configure(text + target, state=str(node.directory / "nowhere"))
+    daemon = node.serving()
     node.goes_down()
-    until(lambda: severities(alertmanager) == ["critical"])
-    assert {request.path for request in alertmanager.requests} == {"/api/v2/alerts"}
+    daemon.wait_metric("ibmon_node_fitness", 1, fitness="unfit")
+    until(lambda: [labels["alertname"] for labels in alertmanager.firing()] == ["IbmonActionsDisabled"])
+
+
+def test_in_observe_mode_a_second_daemon_tells_nobody(node, alertmanager):
+    configure(node, mode="observe")
+    node.serving()
+    more = ALERT.format(mode="observe") + f'[[alertmanager]]\nurl = "{alertmanager.url}"\n'
+    second = node.serving(config=node.configure(FAST + DECLARED + more, file=node.directory / "second.toml"))
+    second.wait_line("WARNING", "another ibmon runs on")
+    second.judge_again()
+    assert alertmanager.firing() == []
 
 
 def test_what_sends_is_loaded_only_where_somebody_is_told(node, alertmanager):

@@ -181,6 +181,29 @@ def test_a_scheduler_that_does_not_answer_is_left_alone_and_afterwards_all_is_to
     assert sorted(name for name, *_ in site.wait(7)) == sorted([*names, "another"])
 
 
+def test_a_scheduler_that_says_of_itself_that_it_is_in_trouble_is_left_alone_after_one_call(site, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(site.conditions._backoff, "next", lambda: pauses.append(len(site.tried)) or 0.01)
+    site.broken["*"] = KubeError("Kubernetes asks to be left alone for 7 s (429)", 429)
+    for number in range(3):
+        site.conditions.show(f"n{number}", NodeFitness.UNFIT, "port-down")
+    site.until(lambda: len(site.tried) == 3)
+    assert pauses[0] == 1
+
+
+def test_one_odd_node_is_no_trouble_of_the_schedulers_however_often_it_fails(site, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(site.conditions._backoff, "next", lambda: pauses.append(len(site.tried)) or 0.01)
+    site.broken["a"] = KubeError("the status of node a is not valid", 422)
+    site.conditions.show("a", NodeFitness.UNFIT, "port-down")
+    for tries in range(2, 8):
+        site.until(lambda tries=tries: len(site.tried) == tries - 1)
+        site.later(HEARTBEAT * 1.3)
+    site.conditions.show("b", NodeFitness.UNFIT, "port-down")
+    site.wait(1)
+    assert pauses == []
+
+
 def test_a_fault_of_our_own_ends_nothing_but_the_one_write(site, caplog):
     site.broken["a"] = ZeroDivisionError("a fault")
     site.conditions.show("a", NodeFitness.UNFIT, "port-down")

@@ -163,7 +163,7 @@ def test_who_resumes_a_drained_node_is_respected_at_the_next_report(node, fleet)
 
     assert fleet.reason == ""
     assert node.desk.blocked is BlockCode.OVERRIDE
-    assert node.disk.ownership() is None
+    assert node.disk.ownership().gone
     node.live(60)
     assert fleet.reason == "", "drained again against a person's word"
     assert not fleet.reports[-1].intent.drain
@@ -183,6 +183,42 @@ def test_a_kill_before_the_engine_took_that_answer_in_does_not_forget_the_person
     node.live(10)
 
     assert fleet.reason == ""
+    assert node.desk.blocked is BlockCode.OVERRIDE
+
+
+@pytest.mark.parametrize("effects", range(24))
+@pytest.mark.parametrize("lag", [0, 1, 3])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_kill_between_any_two_effects_forgets_no_person_who_resumed_the_node(node, fleet, effects, lag, full):
+    drained(node, fleet)
+    act(fleet, "resume")
+    node.lag, node.fuse, node.disk.full = lag, effects, full
+    node.live(10)
+    node.disk.full = False
+    node.live(10)
+    node.fuse = None
+    node.start()
+    node.live(60)
+
+    assert fleet.reason == "", "drained again against a person's word"
+    assert node.desk.blocked is BlockCode.OVERRIDE
+
+
+@pytest.mark.parametrize("effects", range(24))
+@pytest.mark.parametrize("lag", [0, 1, 3, 5])
+def test_nor_does_one_where_the_engine_has_not_even_heard_of_the_drain_yet(node, fleet, effects, lag):
+    node.findings, node.lag = (fault(),), lag
+    while not node.disk.ownership() or not node.disk.ownership().held:
+        node.tick()
+        node.report()
+    act(fleet, "resume")
+    node.fuse = effects
+    node.live(20)
+    node.fuse = None
+    node.start()
+    node.live(60)
+
+    assert fleet.reason == "", "drained again against a person's word"
     assert node.desk.blocked is BlockCode.OVERRIDE
 
 
@@ -447,6 +483,14 @@ class Correspondences(RuleBasedStateMachine):
     def killed(self):
         self.node.start()
 
+    @rule(effects=st.integers(0, 12))
+    def will_be_killed(self, effects):
+        self.node.fuse = effects
+
+    @rule(lag=st.sampled_from([0, 0, 1, 3]))
+    def the_engine_is_behind(self, lag):
+        self.node.lag = lag
+
     @rule(stop=st.booleans(), mode=st.sampled_from([Mode.DRAIN, Mode.DRAIN, Mode.OBSERVE]))
     def controller(self, stop, mode):
         self.fleet.stop, self.fleet.mode = stop, mode
@@ -484,6 +528,7 @@ class Correspondences(RuleBasedStateMachine):
 
     def teardown(self):
         act(self.fleet, "up")
+        self.node.fuse, self.node.lag = None, 0
         if self.foreign:
             act(self.fleet, "resume")
         self.fleet.stop, self.fleet.mode, self.fleet.silent = False, Mode.DRAIN, False
@@ -492,7 +537,8 @@ class Correspondences(RuleBasedStateMachine):
             self.node.after(60)
             self.node.live(4)
         assert self.fleet.reason == ""
-        assert self.node.disk.ownership() is None
+        record = self.node.disk.ownership()
+        assert record is None or record.gone
         assert not self.node.told.waiting
 
 

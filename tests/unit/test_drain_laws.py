@@ -242,7 +242,7 @@ class OneNode(RuleBasedStateMachine):
             self.wall += reconcile.LATE
             if self.store.owned is not None:
                 self.the_daemon_acts()
-        assert self.store.owned is None
+        assert self.store.owned is None or not self.store.owned.held
         view = self.cluster.view(self.node)
         if isinstance(recorded, Ownership):
             assert not policy.owns(recorded, view)

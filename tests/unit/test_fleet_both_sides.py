@@ -90,7 +90,7 @@ def test_who_resumes_the_node_is_respected_by_both(node, core):
     node.live(120)
     assert core.reason == ""
     assert node.desk.blocked is BlockCode.OVERRIDE
-    assert node.disk.ownership() is None
+    assert node.disk.ownership().gone
 
 
 def test_a_wish_behind_somebody_elses_drain_ends_without_a_trace(node, core):

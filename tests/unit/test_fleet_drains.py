@@ -12,6 +12,7 @@ from ibmon.controller import cases
 from ibmon.controller.values import Refused, ReleaseJob
 from ibmon.drain import reconcile
 from ibmon.model import BlockCode, Mode, NodeFitness
+from ibmon.ports import SchedulerError
 from ibmon.report import Owned, Wish
 
 
@@ -332,6 +333,56 @@ def test_a_drain_that_the_scheduler_makes_late_is_seen_and_given_back():
     assert (world.drained(), world.nodes["n7"].owned) == ([], None)
 
 
+def put_off(world):
+    """From now on the scheduler answers questions and puts drains off; what is to be called when it makes them."""
+    write, waiting = world.cluster.drain, []
+
+    def drain(node, reason):
+        waiting.append((node, reason))
+        raise SchedulerError("no answer within the deadline", general=True)
+
+    def catch_up():
+        world.cluster.drain = write
+        for node, reason in waiting:
+            write(node, reason)
+
+    world.cluster.drain = drain
+    return catch_up
+
+
+def test_a_drain_that_comes_when_the_scheduler_has_been_away_for_an_hour_is_given_back_though_it_comes_after_a_view():
+    world = World().begin()
+    catch_up = put_off(world)
+    world.bad("n7")
+    assert world.work()[0][2] == "failed"
+    world.well("n7")
+    world.scheduler_is("down")
+    world.round(120)
+    world.scheduler_is("up")
+    world.round(2)
+    catch_up()
+    assert world.round(1)[-1] == ("n7", "release", "gone", None)
+    world.all_say()
+    assert (world.drained(), world.nodes["n7"].owned) == ([], None)
+
+
+def test_a_drain_that_comes_later_than_anybody_waits_for_is_told_as_an_orphan_and_is_a_persons_to_give_back():
+    world = World().begin()
+    catch_up = put_off(world)
+    world.bad("n7")
+    world.work()
+    world.well("n7")
+    world.round(12)
+    assert world.nodes["n7"].owned is None
+    catch_up()
+    world.round(1)
+    assert [note["node"] for note in world.notes("orphan")] == ["n7"]
+    assert world.row("n7").owner == "orphan"
+    world.ask("release", "n7")
+    world.work()
+    assert world.drained() == []
+
+
 def test_a_wish_that_ends_before_it_was_granted_costs_no_call():
     world = World(count=100, limits=LimitsConfig(new_per_minute=1000.0)).begin()
     for i in range(1, 9):
@@ -382,6 +433,94 @@ def test_what_fails_is_tried_again_less_and_less_often():
     assert gaps == sorted(gaps[:4]) + gaps[4:]
     assert all(240 <= gap <= 370 for gap in gaps[5:])
     assert len(tries) < 15
+
+
+ODD = SchedulerError("slurm_update error: Invalid node state specified")
+AWAY = SchedulerError("slurm_update error: Unable to contact slurm controller (connect failure)", general=True)
+
+
+def fail(world, call, error, *names):
+    """From now on the scheduler answers this call about these nodes with an error."""
+    real = getattr(world.cluster, call)
+
+    def broken(node, *more):
+        if node in names:
+            raise error
+        return real(node, *more)
+
+    setattr(world.cluster, call, broken)
+
+
+@pytest.mark.parametrize("error", [ODD, SchedulerError("Kubernetes forbids ibmon to patch node n7", forbidden=True)])
+def test_an_odd_node_is_put_aside_alone_and_keeps_no_drain_of_others_waiting(error):
+    world = World().begin()
+    fail(world, "view", error, "n7")
+    world.bad("n7", rail=7)
+    world.wait(1)
+    world.bad("n8", rail=1)
+    told = world.work()
+    assert [(node, outcome) for node, _, outcome, _ in told] == [("n7", "failed"), ("n8", "done")]
+    world.bad("n9", rail=2)
+    assert world.work() == [("n9", "drain", "done", None)]
+    assert world.say("n7").decision == "blocked"
+    assert (world.row("n7").state, world.row("n7").code) == ("withheld", world.say("n7").code)
+
+
+def test_an_odd_node_is_tried_again_ever_less_often_and_told_of_once():
+    world = World().begin()
+    fail(world, "drain", ODD, "n7")
+    world.bad("n7")
+    tries = [done for _ in range(60) for done in world.round()]
+    assert {(node, outcome) for node, _, outcome, _ in tries} == {("n7", "failed")}
+    assert 6 < len(tries) < 15
+    assert [note["detail"] for note in world.notes("blocked")] == [str(ODD)]
+
+
+def test_an_odd_node_keeps_nobody_from_being_given_back():
+    world = World().begin()
+    world.bad("n7", "n8", "n9")
+    world.work()
+    fail(world, "undrain", ODD, "n7")
+    world.wait(30)
+    world.look()
+    world.all_say()
+    world.well("n7", "n8", "n9")
+    assert sorted(node for node, _, outcome, _ in world.work() if outcome == "gone") == ["n8", "n9"]
+    assert world.drained() == ["n7"]
+
+
+def test_a_call_that_finds_the_scheduler_itself_in_trouble_spares_it_the_others():
+    world = World().begin()
+    fail(world, "drain", AWAY, "n7")
+    world.bad("n7", rail=7)
+    world.wait(1)
+    world.bad("n8", rail=1)
+    assert [node for node, *_ in world.work()] == ["n7"]
+    assert world.say("n8").code == "scheduler_unreachable"
+    world.wait(29)
+    world.look()
+    assert ("n8", "drain", "done", None) in world.work()
+
+
+def test_what_befalls_several_nodes_one_after_the_other_is_the_schedulers_trouble_whatever_it_says():
+    world = World().begin()
+    names = [f"n{i}" for i in range(11, 20)]
+    fail(world, "drain", ODD, *names)
+    for rail, name in enumerate(names):
+        world.bad(name, rail=rail)
+        world.wait(1)
+    assert [node for node, *_ in world.work()] == names[:3]
+
+
+def test_several_odd_nodes_are_no_trouble_of_the_schedulers_while_others_can_be_drained():
+    world = World().begin()
+    fail(world, "drain", ODD, "n11", "n13", "n15", "n17")
+    names = [f"n{i}" for i in range(11, 20)]
+    for rail, name in enumerate(names):
+        world.bad(name, rail=rail)
+        world.wait(1)
+    assert len(world.work()) == 9
+    assert world.drained() == ["n12", "n14", "n16", "n18", "n19"]
 
 
 def test_the_core_and_reconcile_agree_on_how_late_a_drain_may_come():

@@ -64,6 +64,7 @@ def test_a_refusal_is_one_clear_line(kube, status, headers, text, refused):
     error = failing(kube)
     assert (str(error), error.status, error.refused) == (text, status, refused)
     assert not error.forbidden
+    assert error.general is (status in {401, 429, 500, 503})
     assert len(kube.log) == 1
 
 
@@ -127,8 +128,9 @@ def test_a_server_that_is_away_is_said_in_words():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(KubeError, match=f"Kubernetes at 127.0.0.1:{port}: connection refused"):
+        with pytest.raises(KubeError, match=f"Kubernetes at 127.0.0.1:{port}: connection refused") as caught:
             KubeClient(lambda: Access(f"http://127.0.0.1:{port}"), 5.0).send(GET)
+    assert caught.value.general
 
 
 def test_credentials_that_cannot_be_read_are_the_schedulers_trouble(kube):

@@ -6,6 +6,7 @@ import pytest
 from law_world import DOWN, GRACE, LawWorld
 
 from ibmon.drain.policy import owns
+from ibmon.ports import SchedulerError
 
 RECOVER = 700.0
 
@@ -115,3 +116,77 @@ def test_a_node_that_is_quiet_after_its_state_was_lost_comes_to_rest_while_a_sto
     life.set_stop(present=False)
     life.run(1000)
     assert not life.view.drained
+
+
+def stuck(life):
+    """From now on the scheduler answers questions, and puts drains off; what is to be called when it makes them."""
+    waiting = []
+
+    def drain(node, reason):
+        waiting.append((node, reason))
+        raise SchedulerError("no answer within the deadline", general=True)
+
+    life.cluster.drain = drain
+
+    def catch_up():
+        del life.cluster.drain
+        for node, reason in waiting:
+            life.cluster.drain(node, reason)
+
+    return catch_up
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("late", [30, 400, 3000, 30_000])
+def test_a_drain_that_is_made_late_when_nobody_wants_it_any_more_is_ours_and_given_back(life, late, restart):
+    catch_up = stuck(life)
+    life.set_port("mlx5_0", DOWN)
+    life.run(120)
+    assert not life.view.drained
+    life.set_port("mlx5_0", None)
+    life.run(RECOVER + late)
+    catch_up()
+    assert owns(life.store.ownership(), life.view)
+    if restart:
+        life.restart()
+    life.run(50_000)
+    assert not life.view.drained
+    assert life.store.ownership() is None
+
+
+def test_a_drain_that_is_made_late_after_somebody_elses_in_the_same_moment_is_ours_too(life):
+    catch_up = stuck(life)
+    put_off = life.cluster.drain
+
+    def drain(node, reason):
+        life.person_drains("swap")
+        put_off(node, reason)
+
+    life.cluster.drain = drain
+    life.set_port("mlx5_0", DOWN)
+    life.run(120)
+    assert life.foreign == "swap"
+    life.set_port("mlx5_0", None)
+    life.run(RECOVER + 100)
+    life.person_resumes()
+    catch_up()
+    life.run(2000)
+    assert not life.view.drained
+    assert life.store.ownership() is None
+
+
+def test_a_node_whose_drain_never_came_is_left_alone_in_the_end_and_its_next_drain_has_words_of_its_own(life):
+    stuck(life)
+    life.set_port("mlx5_0", DOWN)
+    life.run(120)
+    old = life.store.ownership()
+    life.set_port("mlx5_0", None)
+    life.run(100_000)
+    calls = life.scheduler.calls.total()
+    life.run(100_000)
+    assert life.scheduler.calls.total() == calls
+    del life.cluster.drain
+    life.set_port("mlx5_1", DOWN)
+    life.run(120)
+    assert "mlx5_1" in life.view.reason
+    assert old.id not in life.view.reason

@@ -122,13 +122,16 @@ def test_a_forged_answer_is_a_failure_and_shuts_no_gate(node, server, fleet):
     assert fleet.reason
 
 
-def test_a_kill_while_drained_leaves_a_node_that_is_given_back_later_and_a_second_daemon_is_silent(node, fleet):
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_kill_while_drained_leaves_a_node_that_is_given_back_later_and_a_second_daemon_is_silent(node, fleet, apart):
     daemon = node.serving()
     node.goes_down()
     daemon.wait_metric("ibmon_drain_active", 1)
     reason = fleet.reason
     text = FAST + DECLARED + QUICK + node.config.read_text().partition(QUICK)[2]
-    second = node.start(config=node.configure(text, file=node.directory / "second.toml"))
+    state = node.directory / "other" if apart else node.state
+    state.mkdir(exist_ok=True)
+    second = node.start(config=node.configure(text, file=node.directory / "second.toml", state=str(state)))
     second.wait_metric("ibmon_actions_enabled", 0)
     until(lambda: (owned := fleet.reports[-1].owned) is not None and owned.held, "the first one's last news")
     told = len(fleet.reports)

@@ -12,6 +12,7 @@ from livenode import DECLARED, FAST, NAME, QUICK, LiveNode, until
 
 from ibmon.cli import verdictfile
 from ibmon.simulate.dgx import dgx
+from ibmon.statedir import NODE_LOCK
 
 SPACIOUS = "[rules.port-down]\nalert_hold = '1h'\nhold = '1h'\n"
 
@@ -99,7 +100,7 @@ def test_a_signal_ends_it_within_two_seconds_with_exit_code_0(node, number):
     assert daemon.end(number) == 0
     assert time.monotonic() - began < 2
     assert daemon.lines("event=stop", "clean=true")
-    assert [path.name for path in node.runtime.iterdir()] == ["verdict.json"]
+    assert {path.name for path in node.runtime.iterdir()} == {"verdict.json", NODE_LOCK}
     assert "Traceback" not in daemon.text
 
 

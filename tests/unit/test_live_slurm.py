@@ -206,15 +206,20 @@ def test_a_lost_record_makes_the_drain_nobodys_and_it_stays(node, slurm):
     assert len(slurm.writes) == 1
 
 
-def test_of_two_daemons_on_one_state_directory_only_the_first_acts(node, slurm):
+@pytest.mark.parametrize("apart", ["nothing", "state", "runtime"])
+def test_of_two_daemons_on_one_state_or_runtime_directory_only_the_first_acts(node, slurm, apart):
     first = node.serving()
+    own = node.directory / "own"
+    own.mkdir()
     second_file = node.configure(
-        FAST + DECLARED + QUICK + ACTION.format(directory=node.directory), file=node.directory / "second.toml"
+        FAST + DECLARED + QUICK + ACTION.format(directory=node.directory),
+        file=node.directory / "second.toml",
+        **{apart: str(own)},
     )
     second = node.serving(config=second_file)
     assert first.metric("ibmon_actions_enabled") == 1
     assert second.metric("ibmon_actions_enabled") == 0
-    assert len(second.lines("another ibmon runs on")) == 1
+    second.wait_line("WARNING", "another ibmon runs on")
 
     node.goes_down()
     first.wait_metric("ibmon_drain_active", 1)
@@ -230,7 +235,8 @@ def test_of_two_daemons_on_one_state_directory_only_the_first_acts(node, slurm):
     always(lambda: slurm.reason, 0.3)
     assert len(slurm.writes) == 1, "the second one acted"
 
-    third = node.serving()  # kill -9 has freed the lock
+    assert len(second.lines("another ibmon runs on")) == 1
+    third = node.serving()  # kill -9 has freed the locks
     assert third.metric("ibmon_actions_enabled") == 1
     until(lambda: not slurm.reason)
     assert len(slurm.writes) == 2

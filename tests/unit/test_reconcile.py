@@ -259,7 +259,8 @@ def test_a_person_who_drains_while_our_call_is_stuck_is_respected_and_a_late_arr
         raise TIMEOUT
 
     cluster.behind["drain"] = person
-    assert said(drain(cluster, store)) == ("blocked", BlockCode.FOREIGN_DRAIN)
+    done = drain(cluster, store)
+    assert (said(done), done.open) == (("blocked", BlockCode.FOREIGN_DRAIN), True)
     assert store.owned == ASKED
     cluster.reason = REASON  # the stuck call is carried out after all
     assert said(release(cluster, store, owned=ASKED)) == ("gone", None)

@@ -98,7 +98,11 @@ def test_a_record_of_a_drain_that_may_still_arrive_is_kept_for_a_while():
     assert said(release(cluster, store, owned=ASKED)) == ("failed", None)
     assert store.owned == ASKED
     later = Now(0.0, ASKED.asked + reconcile.LATE)
-    assert said(release(cluster, store, owned=ASKED, now=later)) == ("gone", None)
+    done = release(cluster, store, owned=ASKED, now=later)
+    assert (said(done), done.open) == (("gone", None), True)
+    assert store.owned == ASKED
+    done = release(cluster, store, owned=ASKED, now=Now(0.0, ASKED.asked + reconcile.NEVER))
+    assert (said(done), done.open) == (("gone", None), False)
     assert store.owned is None
 
 

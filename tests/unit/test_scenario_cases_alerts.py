@@ -123,8 +123,36 @@ def test_a_port_that_bounces_every_twenty_seconds_for_two_hours_is_an_alert_abou
     assert len(site.changes) <= 4
     known = min(t for t, told in site.sets if told)
     assert known < 700
-    assert [body["fitness"] for t, _, body in site.messages("fitness") if t > known] in ([], ["unfit"])
+    assert [body["fitness"] for *_, body in site.messages("fitness")] in (["fit", "unfit"], ["fit", "watch", "unfit"])
     assert len(site.messages("finding")) <= 6
+
+
+def test_a_receiver_hears_of_no_watch_over_what_ends_before_it_has_lasted_and_of_one_that_has():
+    blinks = [goes_down(600), comes_up(620), goes_down(5000, "mlx5_1"), comes_up(5040, "mlx5_1")]
+    site, _ = played([start(), *blinks], 5040 + 2 * RECOVER)
+
+    told = [(t, body["fitness"], body["previous"]) for t, _, body in site.messages("fitness")]
+    assert [(fitness, previous) for _, fitness, previous in told] == [
+        ("fit", "unknown"),
+        ("watch", "fit"),
+        ("fit", "watch"),
+    ]
+    assert 5030 <= told[1][0] <= 5040
+    assert [fields["fitness"] for _, fields in site.told("fitness")] == ["fit", "watch", "fit", "watch", "fit"]
+
+
+@pytest.mark.parametrize("killed", [605, 615, 625, 5010, 5035, 5300])
+def test_a_kill_makes_no_difference_to_what_receivers_hear_of_it(killed):
+    blinks = [goes_down(600), comes_up(620), goes_down(5000, "mlx5_1"), comes_up(5040, "mlx5_1")]
+    site, _ = played([start(), *blinks, Frame(t=killed, restart=True)], 5040 + 2 * RECOVER)
+
+    assert [body["fitness"] for *_, body in site.messages("fitness")] == ["fit", "watch", "fit"]
+
+
+def test_a_node_that_begins_with_a_bad_port_is_never_called_fit():
+    site, _ = played([start(), goes_down(1)], 900)
+
+    assert "fit" not in [body["fitness"] for t, _, body in site.messages("fitness") if t > 1]
 
 
 def test_eight_ports_that_fail_in_one_second_are_one_message_about_the_node_that_lists_them():

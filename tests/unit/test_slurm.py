@@ -241,23 +241,28 @@ def test_an_answer_that_is_not_this_node_is_an_error_and_never_a_state(fake, tex
 
 
 @pytest.mark.parametrize(
-    ("errors", "forbidden"),
+    ("errors", "forbidden", "general"),
     [
-        ("slurm_update error: Invalid user id\n", True),
-        ("slurm_update error: Access/permission denied\n", True),
-        ("slurm_update error: Unable to contact slurm controller (connect failure)\n", False),
+        ("slurm_update error: Invalid user id\n", True, False),
+        ("slurm_update error: Access/permission denied\n", True, False),
+        ("slurm_update error: Unable to contact slurm controller (connect failure)\n", False, True),
+        ("slurm_update error: Socket timed out on send/recv operation\n", False, True),
+        ("slurm_load_node error: Slurm backup controller in standby mode\n", False, True),
         (
             "error: Munge decode failed: Invalid credential\nslurm_load_node: Protocol authentication error\n",
             False,
+            True,
         ),
-        ("", False),
+        ("slurm_update error: Invalid node state specified\n", False, False),
+        ("Node node1 not found\n", False, False),
+        ("", False, False),
     ],
 )
-def test_a_failure_says_what_scontrol_said_and_whether_it_was_forbidden(fake, errors, forbidden):
+def test_a_failure_says_what_scontrol_said_and_whether_it_is_forbidden_or_in_general(fake, errors, forbidden, general):
     fake.prints("", status=1, errors=errors)
     with pytest.raises(SchedulerError) as caught:
         fake.client().drain(REASON)
-    assert caught.value.forbidden is forbidden
+    assert (caught.value.forbidden, caught.value.general) == (forbidden, general)
     assert (" ".join(errors.split()) or "it said nothing") in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -24,7 +24,7 @@ __all__ = ["server", "token"]  # fixtures
 def test_errors_in_an_answer_of_status_200_areerrors(server, do, texts):
     server.fail("status", status=200, body=errors(*texts), path="/slurm/")
     error = failing(getattr(client(server), do))
-    assert not error.forbidden
+    assert (error.forbidden, error.general) == (False, "Unable to contact" in texts[0])
     assert "Slurm says: " in str(error)
     assert "; ".join(texts) in str(error)
 
@@ -68,9 +68,10 @@ def test_an_answer_that_is_not_this_node_is_an_error_and_never_a_state(server, b
 def test_an_unknown_node_is_said_in_slurms_words(server):
     error = failing(client(server, name="node9").read_node)
     assert "asked to read the node node9 Slurm says: Failure to query node node9: Invalid node name" in str(error)
+    assert not error.general
 
 
-@pytest.mark.parametrize("status", [201, 302, 400, 405, 500, 502, 503])
+@pytest.mark.parametrize("status", [201, 302, 400, 405, 429, 500, 502, 503])
 def test_any_other_status_is_an_error_and_a_redirect_is_not_followed(server, token, status):
     with FakeSlurmrestd() as elsewhere:
         elsewhere.add("node1")
@@ -79,6 +80,7 @@ def test_any_other_status_is_an_error_and_a_redirect_is_not_followed(server, tok
         server.fail("status", status=status, body=body, headers=location, path="/node/")
         error = failing(client(server, rest_token_file=str(token)).read_node)
         assert str(error).endswith(f"asked to read the node node1 it answered {status}")
+        assert error.general is (status in {429, 500, 502, 503})
         assert elsewhere.log == []
 
 
@@ -90,6 +92,7 @@ def test_a_server_that_does_not_come_to_an_end_is_left_in_time(server, what, pat
     error = failing(client(server, timeout=0.4).read_node)
     assert time.monotonic() - began < 5
     assert str(error).endswith("no answer within 0.4 s")
+    assert error.general
 
 
 def test_a_name_that_takes_all_the_time_to_be_found_leaves_none_for_the_call(server, monkeypatch):

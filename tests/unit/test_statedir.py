@@ -7,10 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from livenode import drop_override
 
 from ibmon import statedir
 from ibmon.ports import StoreError
-from ibmon.statedir import StateLock, network_file_system
+from ibmon.statedir import NODE_LOCK, StateLock, network_file_system
 
 HOLDER = """
 import sys
@@ -92,3 +93,16 @@ def test_an_unknown_table_is_no_network_file_system(tmp_path, monkeypatch):
     assert network_file_system(tmp_path) is None
     monkeypatch.setattr(statedir, "Path", lambda path: (_ for _ in ()).throw(OSError(13, "denied")))
     assert network_file_system(str(tmp_path)) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_lock_that_another_user_has_made_can_be_taken_and_is_seen_to_be_taken(tmp_path):
+    theirs = StateLock(tmp_path, NODE_LOCK)
+    assert theirs.acquire()
+    os.chown(theirs.path, 65534, 65534)
+    ours = "import sys; from ibmon.statedir import *; print(StateLock(sys.argv[1], NODE_LOCK).acquire())"
+    for expected in ("False", "True"):
+        run = [sys.executable, "-c", ours, str(tmp_path)]
+        shown = subprocess.run(run, capture_output=True, text=True, check=True, preexec_fn=drop_override)
+        assert shown.stdout.strip() == expected, shown
+        theirs.release()

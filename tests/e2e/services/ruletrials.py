@@ -263,6 +263,11 @@ _FLEET: Mapping[str, Trial] = {
         *_controller("ibmon_controller_reports_total", "0+2x60", "7x60", 'outcome="refused_skew"'), "40m",
         {**_JOB, "outcome": "refused_skew"}, "30 reports in 15 min were refused (refused_skew), limit 0",
     ),
+    "controller-orphans": Trial(
+        *_controller("ibmon_controller_drains", "0x5 2x20", "0x25", 'state="orphaned"'), "15m",
+        {**_LEADER, "state": "orphaned"},
+        "2 drains in ibmon's words that no node and no ledger has a record of, limit 0",
+    ),
     "fabric-event": Trial(
         *_controller("ibmon_controller_fabric_event", "3x20", "0x20", 'group="leaf-3",rail="3",rule="port-down"'),
         "10m", {"group": "leaf-3", "rail": "3", "rule": "port-down"},
