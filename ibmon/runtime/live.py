@@ -319,6 +319,7 @@ class Daemon:
             self._look_for_stop_file()
             self._look_for_troubles()
             self._step(Tick())
+            self._persistence.retry(self._clock.now())
             self._kernel_log.committed()
             self._publish()
             self._control.release()

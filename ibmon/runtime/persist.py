@@ -137,6 +137,11 @@ class Persistence:
             self._unsaved = ""
             log.info(logs.line("saving-again", {"file": self.store.path}))
 
+    def retry(self, now: Now) -> None:
+        """Try once more to save a state that could not be saved."""
+        if self._owed is not None:
+            self.commit((), now)
+
     def troubles(self) -> dict[str, str]:
         """What is wrong with the state now, by the name of its notice. A state that was lost is one until a restart."""
         if not self.acts:
