@@ -292,12 +292,11 @@ def test_a_receiver_that_hangs_delays_no_other(receiver, sender, failure):
 
 
 def test_what_was_not_delivered_is_delivered_by_the_next_process(receiver, sender, store, tmp_path):
-    there = receiver(503, 200)
+    there = receiver(503)
     made, _ = sender(there)
     made.send("fitness", "n", FITNESS)
     there.wait(1)
-    there.script[:] = [503]
-    made.close()
+    made.close(SECONDS)
     store.close()
     there.script[:] = [200]
     before = len(there.requests)
@@ -334,7 +333,7 @@ def test_one_line_tells_that_a_receiver_fails_and_one_that_it_takes_messages_aga
     made, metrics = sender(there)
     made.send("fitness", "n", FITNESS)
     eventually(lambda: (there.name, True) in metrics.attempts)
-    made.close()
+    made.close(SECONDS)
     assert [r.getMessage().split()[0] for r in caplog.records] == ["event=webhook-failing", "event=webhook-delivering"]
 
 
