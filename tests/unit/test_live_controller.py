@@ -90,7 +90,7 @@ def test_stop_and_mode_of_the_controller_are_obeyed_and_a_person_is_respected(no
     node.wait_fitness("fit")
     node.goes_down()
     daemon.wait_metric("ibmon_drain_blocked", 1, code="mode")
-    assert node.verdict()["mode"] == "alert"
+    until(lambda: node.verdict()["mode"] == "alert", "the mode in the verdict")
     fleet.mode = Mode.DRAIN
     node.comes_up()
     node.wait_fitness("fit")

@@ -152,12 +152,12 @@ def test_a_reload_takes_an_excluded_device_out_of_metrics_without_a_fault(node):
     assert daemon.metric("ibmon_config_valid") == 1
     assert not daemon.series("ibmon_finding")
     assert not any(daemon.series("ibmon_port_missing", device="mlx5_3").values())
-    assert node.verdict()["fitness"] == "fit"
+    node.wait_fitness("fit")
 
     node.configure(FAST)
     daemon.reload()
     until(lambda: len(daemon.series("ibmon_port_state")) == 4)
-    assert node.verdict()["fitness"] == "fit"
+    node.wait_fitness("fit")
 
 
 def test_an_invalid_file_leaves_the_running_configuration_in_force_and_says_so_once(node):
