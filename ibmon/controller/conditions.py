@@ -124,8 +124,10 @@ class Conditions:
     # ------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while True:
             self._changed.clear()
+            if self._closed.is_set():  # looked at last: a close in between would be cleared away unheard
+                return
             node, wait = self._next()
             if node is None:
                 self._changed.wait(wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 
 class Bell(threading.Event):
@@ -12,6 +13,12 @@ class Bell(threading.Event):
         super().__init__()
         self.waits = False
         self.pause: float | None = None
+        self.before_clear: Callable[[], None] = lambda: None
+
+    def clear(self) -> None:
+        """As an event's, at the worst moment."""
+        self.before_clear()
+        super().clear()
 
     def wait(self, timeout: float | None = None) -> bool:
         """As an event's."""
