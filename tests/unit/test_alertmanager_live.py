@@ -36,7 +36,7 @@ def goes_bad(node, daemon, *targets, **how):
     configure(node, *targets, hold="10m", **how)
     daemon.reload()
     node.goes_down()
-    node.wait_fitness("watch")
+    daemon.wait_metric("ibmon_finding", 1, rule="port-down", severity="warning", device="mlx5_3", port="1")
     for target in targets:
         until(lambda target=target: not target.listens or severities(target) == ["warning"])
     configure(node, *targets, **how)
