@@ -91,16 +91,16 @@ def test_stop_and_mode_of_the_controller_are_obeyed_and_a_person_is_respected(no
     node.goes_down()
     daemon.wait_metric("ibmon_drain_blocked", 1, code="mode")
     until(lambda: node.verdict()["mode"] == "alert", "the mode in the verdict")
-    fleet.mode = Mode.DRAIN
     node.comes_up()
     node.wait_fitness("fit")
+    fleet.mode = Mode.DRAIN  # not before: the fault that goes would be drained for, and the node given back at once
     node.goes_down()
     daemon.wait_metric("ibmon_drain_active", 1)
 
     fleet.cluster.act(NAME, SchedulerAct(by="admin", do="resume"))
     node.goes_down("mlx5_2/1")  # news, so a report
     daemon.wait_line("outcome=gone")
-    assert daemon.lines("somebody gave the node back")
+    daemon.wait_line("somebody gave the node back")
 
 
 def test_a_forged_answer_is_a_failure_and_shuts_no_gate(node, server, fleet):
