@@ -124,10 +124,10 @@ class Intake:
         """Compare the listing with what is known: discover what is new, drop what has gone."""
         self.sampler.listed()
         before = self.devices.names
-        was = self.devices.listing_errno, self.devices.ever_listed
+        unreadable = self.devices.listing_errno is not None
         new, gone = self.devices.list(event.listing)
         if self.devices.names is None:
-            if was[0] is None or not was[1]:
+            if not unreadable:
                 self._log("error", "class-unreadable", errno=event.listing.errno)
             return
         if not self.devices.names and (before is None or before):

@@ -138,8 +138,7 @@ class _Target(TargetThread):
         self._not_before = -math.inf
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._work.clear()
+        while self._goes_on():
             try:
                 pause = self._turn()
             except Exception:  # a fault of our own must not silence the node

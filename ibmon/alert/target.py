@@ -33,6 +33,11 @@ class TargetThread(ABC):
         self._work.set()
         self._transport.abort()
 
+    def _goes_on(self) -> bool:
+        """Whether there is another turn; what `wake` or `stop` says from here on is heard in it or after it."""
+        self._work.clear()
+        return not self._stopped.is_set()  # looked at last: a stop in between would be cleared away unheard
+
     @abstractmethod
     def _run(self) -> None:
         """Tell what there is until stopped; the thread's life."""

@@ -52,6 +52,7 @@ class Transport:
         self._limits = limits
         self._context = context
         self._connection: HTTPConnection | None = None
+        self._sock: socket.socket | None = None
         self._late = threading.Event()
         self._aborted = False
 
@@ -69,6 +70,9 @@ class Transport:
             if self._aborted:
                 raise DeliveryError("stopped")
             connection.connect()
+            self._sock = connection.sock  # an answer without a length takes it away from the connection
+            if self._late.is_set() or self._aborted:  # there was nothing to cut while the name was looked up
+                raise TimeoutError
             connection.timeout = self._limits.read  # for each wait from here on
             connection.request("POST", self._path, body=body, headers=headers, preload_content=False)
             with contextlib.closing(connection.getresponse()) as answer:
@@ -82,7 +86,7 @@ class Transport:
         finally:
             guard.cancel()
             guard.join()
-            self._connection = None
+            self._connection = self._sock = None
             connection.close()
 
     def abort(self) -> None:
@@ -102,7 +106,7 @@ class Transport:
 
     def _cut(self) -> None:
         connection = self._connection
-        sock = None if connection is None else connection.sock
+        sock = self._sock or (None if connection is None else connection.sock)
         if sock is not None:
             # The plain socket's own method: that of a TLS socket would take its state away under the reading thread.
             with contextlib.suppress(OSError):

@@ -102,8 +102,7 @@ class _Receiver(TargetThread):
         self._backoff = delivery.backoff()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._work.clear()
+        while self._goes_on():
             waiting = self._outbox.take(self.target)
             self._metrics.outbox(self.target, self._outbox.pending(self.target))
             if waiting is None:

@@ -123,8 +123,10 @@ class Conditions:
     # ------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while True:
             self._changed.clear()
+            if self._closed.is_set():  # looked at last: a close in between would be cleared away unheard
+                return
             node, wait = self._next()
             if node is None:
                 self._changed.wait(wait)
@@ -162,7 +164,8 @@ class Conditions:
             if teller is None:
                 teller = self._teller(node)
                 with self._lock:
-                    self._tellers[node] = teller
+                    if node in self._words and turn == self._turns.get(node):  # else all was forgotten meanwhile
+                        self._tellers[node] = teller
             told = reconcile.publish(teller, word.fitness, word.why, self._gates(node))
         except SchedulerError as error:
             if error.missing:

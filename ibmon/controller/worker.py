@@ -82,7 +82,8 @@ class Worker:
         self._permits = permits
         self._clock = clock
         self._look_seconds = look_seconds
-        self._looked = float("-inf")
+        self._look_due = float("-inf")
+        self._look_wanted = False  # whether a look was asked for that has not begun
         self._check_due = float("-inf")  # when to ask what would keep a drain from happening
         self._age = 0  # how often what was submitted before was declared void
         self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
@@ -103,7 +104,7 @@ class Worker:
 
     def look(self) -> None:
         """Read the whole scheduler at once, also if it was read lately."""
-        self._looked = float("-inf")
+        self._look_wanted = True
         self._jobs.put(None)
 
     def close(self, seconds: float) -> None:
@@ -114,8 +115,8 @@ class Worker:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            left = self._looked + self._look_seconds - self._clock.now().monotonic
-            if left <= 0:
+            left = self._look_due - self._clock.now().monotonic
+            if left <= 0 or self._look_wanted:
                 self._look_now()
                 continue
             try:
@@ -127,13 +128,12 @@ class Worker:
 
     def _look_now(self) -> None:
         """The next look is due so long after the end of this one: one that takes long must leave time for jobs."""
-        began = self._looked = self._clock.now().monotonic
+        self._look_wanted = False
         seen = self._look()
         self._post(seen)
         if isinstance(seen, FleetView):
             self._check(seen)
-        if self._looked == began:  # else it was asked for anew meanwhile
-            self._looked = self._clock.now().monotonic
+        self._look_due = self._clock.now().monotonic + self._look_seconds
 
     def _check(self, view: FleetView) -> None:
         """Ask for the rights of a drain before one is due, once: what is missing would be found by a bad node."""

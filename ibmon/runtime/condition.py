@@ -68,8 +68,10 @@ class ConditionKeeper:
 
     def _run(self) -> None:
         self._closed.wait(self._first * spread(self._node))
-        while not self._closed.is_set():
+        while True:
             self._changed.clear()
+            if self._closed.is_set():  # looked at last: a close in between would be cleared away unheard
+                return
             wait, wakes = self._turn_once()
             (self._changed if wakes else self._closed).wait(wait)
 

@@ -168,8 +168,10 @@ class Reporter:
     # ------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        while True:
             self._wake.clear()
+            if self._closed.is_set():  # looked at last: a close in between would be cleared away unheard
+                break
             pause = self.turn(self._clock.now())
             # A controller that does not answer is left alone whatever happens here.
             (self._closed if self._pace.failures else self._wake).wait(pause)

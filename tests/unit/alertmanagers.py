@@ -108,6 +108,11 @@ class FakeAlertmanager:
         """Names of what fires."""
         return [labels["alertname"] for labels in self.firing()]
 
+    @property
+    def listens(self) -> bool:
+        """Whether it can be reached."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Nothing listens any more."""
         self.released.set()

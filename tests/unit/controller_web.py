@@ -206,7 +206,7 @@ class Client:
 
     def __init__(self, address):
         self.OPEN.append(self)
-        self.socket = socket.create_connection(tuple(address), timeout=5)
+        self.socket = socket.create_connection(tuple(address), timeout=20)
         self.data = b""
 
     def __enter__(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-PATIENCE = 10.0  # seconds; nothing here takes a tenth of it
+PATIENCE = 20.0  # seconds; no test waits so long unless it fails
 
 
 def until(condition):

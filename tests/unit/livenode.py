@@ -129,7 +129,7 @@ class Daemon:
     def exposition(self) -> str:
         """`/metrics` as text; empty where nothing answers."""
         try:
-            with urllib.request.urlopen(self.url(), timeout=5) as answer:
+            with urllib.request.urlopen(self.url(), timeout=PATIENCE) as answer:
                 return str(answer.read().decode())
         except (OSError, urllib.error.URLError):
             return ""
@@ -165,7 +165,7 @@ class Daemon:
 
     def sequence(self) -> int:
         """The number of the picture that it serves."""
-        with urllib.request.urlopen(self.url("api/v1/status"), timeout=5) as answer:
+        with urllib.request.urlopen(self.url("api/v1/status"), timeout=PATIENCE) as answer:
             return int(json.load(answer)["sequence"])
 
     def judge_again(self, times: int = 5) -> None:

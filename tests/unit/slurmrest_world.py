@@ -31,7 +31,7 @@ def token(tmp_path):
 
 def client(server, name="node1", environ=None, **config):
     return SlurmRest(
-        SlurmConfig(node_name=name, rest_url=server.url, **{"timeout": 5.0, **config}),
+        SlurmConfig(node_name=name, rest_url=server.url, **{"timeout": 20.0, **config}),
         environ=environ or {},
         hostname=lambda: "host-a",
         full_hostname=lambda: "host-a.example.org",

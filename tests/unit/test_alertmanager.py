@@ -7,19 +7,23 @@ import logging
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
-from alertmanagers import FakeAlertmanager, cut, garbage, hang, large, seconds
+from alertmanagers import FakeAlertmanager, cut, garbage, hang, large, says, seconds
 from authorities import Authority
+from bells import Bell
 from delivery_counts import Metrics
 
-from ibmon.alert import delivery
+from ibmon.alert import delivery, target
 from ibmon.alert.alertmanager import AlertmanagerSender
 from ibmon.alert.transport import Limits
 from ibmon.config import AlertmanagerConfig
 from ibmon.model import Finding, PortId, Severity
 
-FAST = Limits(connect=2.0, read=0.5, total=1.5)
+SECONDS = 20.0  # no test waits so long unless it fails
+LONG = Limits(20.0, 20.0, 20.0)  # a busy machine answers late, too
+FAST = Limits(connect=20.0, read=0.5, total=1.5)  # for those that do not answer
 RAILS = {PortId("mlx5_3", 1): 3}
 
 
@@ -47,7 +51,7 @@ def sender(tmp_path, monkeypatch):
     monkeypatch.setattr(delivery, "RETRY_CAP", 0.1)
     made = []
 
-    def make(*targets, limits=FAST, wall=time.time, **more):
+    def make(*targets, limits=LONG, wall=time.time, **more):
         configs = [AlertmanagerConfig(url=getattr(t, "url", t), **({"resend_interval": 60.0} | more)) for t in targets]
         metrics = Metrics()
         one = AlertmanagerSender(
@@ -61,7 +65,13 @@ def sender(tmp_path, monkeypatch):
         one.close()
 
 
-def eventually(condition, within=10.0):
+@pytest.fixture
+def bells(monkeypatch):
+    """Of each thread can be seen whether it waits, and for how long it means to."""
+    monkeypatch.setattr(target, "threading", SimpleNamespace(Event=Bell, Thread=threading.Thread))
+
+
+def eventually(condition, within=SECONDS):
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline
@@ -133,13 +143,16 @@ def test_a_warning_that_becomes_critical_is_one_message_that_ends_the_one_and_fi
     assert states(there.wait(2)[1]) == {("IbmonPortDown", "warning"): False, ("IbmonPortDown", "critical"): True}
 
 
-def test_it_is_told_again_before_it_expires_and_the_end_is_told_again_too(alertmanager, sender):
+def test_it_is_told_again_before_it_expires_and_the_end_is_told_again_too(alertmanager, sender, bells):
     there = alertmanager()
     made, _ = sender(there, resend_interval=0.5)
     made.fire([finding()], {})
     first, second, third = there.wait(3)[:3]
     for early, late in ((first, second), (second, third)):
-        assert 0.4 < late.at - early.at < 1.9  # the first promise holds for 2 s
+        assert late.at - early.at > 0.4
+    (thread,) = made._targets
+    eventually(thread._work.settled)
+    assert thread._work.pause <= 0.5  # what was told holds for 2 s
     assert first.alerts[0]["startsAt"] == second.alerts[0]["startsAt"]
     assert first.alerts[0]["endsAt"] < second.alerts[0]["endsAt"]
     made.fire([], {})
@@ -150,16 +163,20 @@ def test_it_is_told_again_before_it_expires_and_the_end_is_told_again_too(alertm
     assert again[-1].alerts[0]["endsAt"] == again[ended - 1].alerts[0]["endsAt"]
 
 
-def test_ends_are_not_told_for_ever(alertmanager, sender):
+def test_ends_are_not_told_for_ever(alertmanager, sender, bells):
     there = alertmanager()
-    made, _ = sender(there, resend_interval=0.05, limits=Limits(1.0, 0.2, 0.3))
+    now = [1000.0]
+    made, _ = sender(there, resend_interval=0.05)
+    made._board._monotonic = lambda: now[0]
     made.fire([finding()], {})
+    there.wait(1)
     made.fire([], {})
-    there.wait(2)
-    eventually(lambda: made._board.batch().entries == ())
+    eventually(lambda: there.names() == [])
     told = len(there.requests)
-    time.sleep(0.3)
-    assert len(there.requests) == told
+    there.wait(told + 3)
+    now[0] += made._board._keep_ends
+    (thread,) = made._targets
+    eventually(lambda: thread._work.settled() and thread._work.pause is None)  # nothing more is planned
 
 
 @pytest.mark.parametrize("ahead", [-1.9, 0.0, 1.9])
@@ -179,11 +196,12 @@ def test_an_end_counts_at_once_although_the_clocks_differ(alertmanager, sender, 
 @pytest.mark.parametrize("failure", [500, 503, 429, 408, hang, cut, garbage])
 def test_an_alertmanager_that_fails_is_told_until_it_knows(alertmanager, sender, failure):
     there = alertmanager(failure, failure, 200)
-    made, metrics = sender(there)
+    made, metrics = sender(there, limits=FAST if failure is hang else LONG)
     made.fire([finding()], {})
     there.wait(3)
-    eventually(lambda: metrics.attempts == [(there.name, False)] * 2 + [(there.name, True)])
-    assert metrics.pending == {there.name: 0}
+    eventually(lambda: metrics.pending == {there.name: 0} and (there.name, True) in metrics.attempts)
+    failures = 2 if failure is not hang else len(there.requests) - 1  # on a busy machine 200 may come too late, too
+    assert metrics.attempts == [(there.name, False)] * failures + [(there.name, True)]
     assert there.names() == ["IbmonPortDown"]
 
 
@@ -202,24 +220,22 @@ def test_while_it_is_away_it_waits_and_then_hears_what_holds_by_then(alertmanage
 @pytest.mark.parametrize("failure", [hang, 503])
 def test_one_that_hangs_delays_no_other(alertmanager, sender, failure):
     bad, good = alertmanager(failure), alertmanager()
-    made, _ = sender(bad, good, limits=Limits(5.0, 5.0, 5.0))
-    started = time.monotonic()
+    made, metrics = sender(bad, good)
     for rule in ("port-down", "rate-low", "port-init"):
         made.fire([finding(rule)], {})
         eventually(lambda rule=rule: good.requests and rule in {a["labels"]["rule"] for a in good.requests[-1].alerts})
-    assert good.requests[-1].at - started < 3
+    assert failure == 503 or (bad.name, False) not in metrics.attempts  # it still has all its time
 
 
 def test_the_engine_waits_for_none_of_it(alertmanager, sender):
     there = alertmanager(hang)
-    made, _ = sender(there, limits=Limits(5.0, 5.0, 5.0))
+    made, metrics = sender(there)
     made.fire([finding()], {})
     there.wait(1)
-    started = time.monotonic()
     for _ in range(100):
         made.fire([finding()], {})
         made.fire([], {})
-    assert time.monotonic() - started < 1.0
+    assert (len(there.requests), metrics.attempts) == (1, [])  # the first one still is under way
 
 
 def test_the_wait_that_it_asks_for_is_kept_also_when_there_is_news(alertmanager, sender):
@@ -229,7 +245,7 @@ def test_the_wait_that_it_asks_for_is_kept_also_when_there_is_news(alertmanager,
     there.wait(1)
     made.fire([finding("rate-low")], {})
     first, second = there.wait(2)
-    assert 1.0 <= second.at - first.at < 5.0
+    assert second.at - first.at >= 1.0
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404])
@@ -266,7 +282,7 @@ def test_one_line_tells_that_it_fails_and_one_that_it_works_again(alertmanager, 
     made, metrics = sender(there)
     made.fire([finding()], {})
     eventually(lambda: (there.name, True) in metrics.attempts)
-    made.close()
+    made.close(SECONDS)
     assert [r.getMessage().split()[:2] for r in caplog.records] == [
         ["event=alertmanager-failing", f"target={there.name}"],
         ["event=alertmanager-delivering", f"target={there.name}"],
@@ -291,16 +307,14 @@ def test_a_fault_of_our_own_silences_nobody(alertmanager, sender, monkeypatch, c
 
 def test_close_ends_an_attempt_that_is_under_way_and_no_alert(alertmanager, sender):
     there = alertmanager(200, hang)
-    made, _ = sender(there, limits=Limits(5.0, 30.0, 30.0))
+    made, _ = sender(there, limits=Limits(30.0, 30.0, 30.0))
     made.fire([finding()], {})
     there.wait(1)
     made.fire([finding(), finding("rate-low")], {})
     there.wait(2)
     threads = [t for t in threading.enumerate() if t.name.startswith("ibmon-am:")]
     assert threads
-    started = time.monotonic()
-    made.close(5.0)
-    assert time.monotonic() - started < 2
+    made.close(10.0)
     assert not any(t.is_alive() for t in threads)
     assert there.names() == ["IbmonPortDown"]
 
@@ -352,13 +366,16 @@ def test_a_password_is_sent_and_a_new_one_used_at_the_next_attempt(alertmanager,
 
 
 def test_a_token_is_read_again_after_it_was_refused(alertmanager, sender, tmp_path):
-    there = alertmanager(401, 200)
     file = tmp_path / "token"
     file.write_text("stale")
+
+    def refuse(server, handler):
+        file.write_text("fresh")
+        says(401, "it has expired")(server, handler)
+
+    there = alertmanager(refuse, 200)
     made, _ = sender(there, bearer_token_file=str(file), resend_interval=0.3)
     made.fire([finding()], {})
-    there.wait(1)
-    file.write_text("fresh")
     assert [r.headers["Authorization"] for r in there.wait(2)[:2]] == ["Bearer stale", "Bearer fresh"]
 
 
@@ -382,7 +399,7 @@ def test_no_credential_is_in_a_log_line_or_a_metric(alertmanager, sender, tmp_pa
     closed.bind(("127.0.0.1", 0))
     dead = f"http://127.0.0.1:{closed.getsockname()[1]}/T0KEN"
     theres = [alertmanager(s) for s in (hang, cut, garbage, 500, 302, 401)]
-    made, metrics = sender(*theres, dead, bearer_token_file=str(file), resend_interval=0.2)
+    made, metrics = sender(*theres, dead, bearer_token_file=str(file), resend_interval=0.2, limits=FAST)
     made.fire([finding()], {})
     eventually(lambda: len({target for target, _ in metrics.attempts}) == 7)
     file.write_bytes(b"T0K\x02EN")

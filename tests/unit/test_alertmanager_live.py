@@ -32,6 +32,18 @@ def configure(node, *targets, mode="alert", hold="200ms", recover="200ms"):
     node.configure(FAST + DECLARED + RULE.format(hold=hold, recover=recover) + ALERT.format(mode=mode) + targets)
 
 
+def goes_bad(node, daemon, *targets, **how):
+    """The link goes: first a warning, of which all is told, then a critical finding. `how` is for `configure`."""
+    configure(node, *targets, hold="10m", **how)
+    daemon.reload()
+    node.goes_down()
+    daemon.wait_metric("ibmon_finding", 1, rule="port-down", severity="warning", device="mlx5_3", port="1")
+    for target in targets:
+        until(lambda target=target: not target.listens or severities(target) == ["warning"])
+    configure(node, *targets, **how)
+    daemon.reload()
+
+
 def severities(alertmanager):
     return [labels["severity"] for labels in alertmanager.firing()]
 
@@ -41,7 +53,7 @@ def test_a_fault_fires_becomes_critical_and_ends(node, alertmanager):
     daemon = node.serving()
     assert daemon.metric("ibmon_outbox_pending", target=alertmanager.name) == 0
     assert daemon.metric("ibmon_delivery_attempts_total", target=alertmanager.name) == 0
-    node.goes_down()
+    goes_bad(node, daemon, alertmanager)
     until(lambda: severities(alertmanager) == ["critical"])
     (labels,) = alertmanager.firing()
     assert labels == {
@@ -118,7 +130,7 @@ def test_a_dead_alertmanager_delays_no_verdict_and_hears_what_holds_when_it_is_b
     alertmanager.close()
     configure(node, alertmanager, recover="10m")
     daemon = node.serving()
-    node.goes_down()
+    goes_bad(node, daemon, alertmanager, recover="10m")
     node.wait_fitness("unfit")
     daemon.wait_line("WARNING", "event=alertmanager-failing", f"target={alertmanager.name}")
     # The warning that became critical has ended, and of that nobody was told either.
@@ -186,8 +198,7 @@ def test_what_sends_is_loaded_only_where_somebody_is_told(node, alertmanager):
 
 def test_the_record_holds_what_was_told(node, alertmanager):
     configure(node, alertmanager, recover="10m")
-    node.serving()
-    node.goes_down()
+    goes_bad(node, node.serving(), alertmanager, recover="10m")
     until(lambda: severities(alertmanager) == ["critical"])
     rows = json.loads((node.state / "alerts.json").read_text())["alerts"]
     assert [(r["alert"]["labels"]["severity"], r["ended"] is None) for r in rows] == [

@@ -62,7 +62,9 @@ class Site:
         script.chmod(0o755)
 
     def write(self, nodes):
-        self.file.write_text(json.dumps(nodes))
+        beside = self.file.with_suffix(".new")
+        beside.write_text(json.dumps(nodes))
+        beside.replace(self.file)  # the daemon may read it at any time
 
     @property
     def mine(self):
@@ -114,7 +116,7 @@ def test_a_person_gives_a_node_back_that_is_still_bad_and_it_stays_so(site):
     assert not site.mine["drained"]
     daemon.wait_metric("ibmon_drain_overridden", 1)
     always(lambda: not site.mine["drained"], 1.0)
-    assert site.node.verdict()["drain"]["blocked"] == "override"
+    until(lambda: site.node.verdict()["drain"]["blocked"] == "override")
     user = site.node.verdict()["drain"]["asked"]["user"]
     daemon.wait_line("event=person-release", f"user={user}")
     daemon.wait_line("event=control", "needed for a test")

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,10 +80,12 @@ def test_a_word_that_gets_old_is_doubted(capsys, config, document):
 )
 def test_without_a_word_of_the_daemon_it_looks_itself_and_says_so(capsys, config, monkeypatch, text, age, why):
     monkeypatch.setattr("ibmon.cli.common.SYSFS", config.parent / "sys")
+    now = time.time()
+    monkeypatch.setattr("ibmon.cli.status.time", SimpleNamespace(time=lambda: now))
     if text is not None:
         file = config.parent / "verdict.json"
         file.write_text(text)
-        os.utime(file, (time.time() - age, time.time() - age))
+        os.utime(file, (now - age, now - age))
     code, out, err = status(capsys, "--config", config)
     assert code == 0
     assert why in err

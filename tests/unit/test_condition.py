@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 
 import msgspec
 import pytest
@@ -30,8 +31,11 @@ class Scheduler:
         self.checked: queue.Queue[None] = queue.Queue()
         self.failures: list[SchedulerError] = []
         self.problems: tuple[str, ...] = ()
+        self.free = threading.Event()  # while it is clear no call returns
+        self.free.set()
 
     def publish(self, fitness, why):
+        assert self.free.wait(PATIENCE)
         if self.failures:
             raise self.failures.pop()
         self.told.put((fitness, why))
@@ -95,9 +99,11 @@ def test_what_does_not_change_is_told_again_as_a_heartbeat(keep, scheduler, monk
 def test_a_refused_write_is_tried_again_with_what_is_true_then(keep, scheduler, monkeypatch, caplog):
     monkeypatch.setattr(condition, "_RETRY_FIRST", 0.2)
     scheduler.failures = [SchedulerError("gone away"), SchedulerError("gone away")]
+    scheduler.free.clear()
     keeper = keep()
     keeper.show(seen(NodeFitness.UNFIT))
     keeper.show(seen(NodeFitness.FIT))
+    scheduler.free.set()
     assert scheduler.next()[0] is NodeFitness.FIT
     assert caplog.text.count('detail="gone away"') == 2
 

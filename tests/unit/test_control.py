@@ -210,8 +210,8 @@ def test_a_request_that_does_not_come_whole_is_given_up(desks, path):
 
 
 def test_an_engine_that_does_not_answer_is_told_of(desks, path):
-    desk = desks(seconds=0.05)
-    desk.reply = None
+    desk = desks()
+    desk.server._post = lambda _: setattr(desk.server, "_seconds", 0.05)  # not before it was asked
     desk.server.start()
     reply = ask(path, Request("clear"))
     assert not reply.done

@@ -52,7 +52,7 @@ def client(tmp_path, server):
         if not key.exists():
             key.write_text(secret(NODE) + "\n")
         config = {"url": server.url, "key_file": str(key), **more.pop("config", {})}
-        made.append(ControllerClient(ControllerConfig(**config), **{"deadline": 0.4, **more}))
+        made.append(ControllerClient(ControllerConfig(**config), **{"deadline": 30.0, **more}))
         return made[-1]
 
     yield make
@@ -203,13 +203,15 @@ def said(server, handler, told):
 )
 def test_a_bad_answer_is_one_line_in_time_and_the_next_report_is_none_the_worse(server, client, action, words):
     server.script = [action]
-    # A busy machine must not make another error of it.
-    way = client(deadline=1.0 if "no answer within" in words else 30.0)
+    way = client()
+    if "no answer within" in words:
+        way._deadline = 1.0
     began = time.monotonic()
     error = error_of(way)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 15
     assert words in str(error)
     assert len(str(error).splitlines()) == 1
+    way._deadline = 30.0  # a busy machine answers late, too
     assert way.send(report(2)).decision == "none"
 
 
@@ -222,7 +224,7 @@ def test_a_controller_that_is_not_there_is_one_line(client):
 
 
 def test_a_call_that_hangs_can_be_ended_and_none_begins_after_that(server, client):
-    way = client(deadline=20.0)
+    way = client()
     server.script = [lambda *given: (way.abort(), hang(*given))]
     assert "stopped" in str(error_of(way))
     assert "stopped" in str(error_of(way))
@@ -234,9 +236,9 @@ def test_a_call_that_hangs_can_be_ended_and_none_begins_after_that(server, clien
 def test_over_tls_the_named_authority_is_trusted_and_no_other(tmp_path, client):
     ours, other = Authority(tmp_path, "site"), Authority(tmp_path, "other")
     with ControllerServer(context=ours.server()) as there:
-        assert client(deadline=5.0, config={"url": there.url, "ca": str(ours.ca)}).send(report()).decision == "none"
+        assert client(config={"url": there.url, "ca": str(ours.ca)}).send(report()).decision == "none"
         for ca in (str(other.ca), ""):
-            error = error_of(client(deadline=5.0, config={"url": there.url, "ca": ca}))
+            error = error_of(client(config={"url": there.url, "ca": ca}))
             assert "its certificate is not trusted" in str(error)
         missing = error_of(client(config={"url": there.url, "ca": str(tmp_path / "none.pem")}))
         assert "controller.ca" in str(missing)

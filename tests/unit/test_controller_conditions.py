@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from bells import Bell
 
 from ibmon.config import LimitsConfig
 from ibmon.controller.conditions import HEARTBEAT, Conditions
@@ -13,19 +14,6 @@ from ibmon.model import Mode, NodeFitness, Now
 from ibmon.ports import SchedulerError
 
 SECONDS = 20  # no test waits so long unless it fails
-
-
-class Bell(threading.Event):
-    """The event that wakes the thread; knows whether the thread waits for it and has nothing in hand."""
-
-    idle = False
-
-    def wait(self, timeout=None):
-        self.idle = True
-        try:
-            return super().wait(timeout)
-        finally:
-            self.idle = False
 
 
 class Site:
@@ -64,7 +52,7 @@ class Site:
 
     def settle(self):
         """Wait until the thread has done, and planned, all that is due."""
-        self.until(lambda: not self.bell.is_set() and self.bell.idle)
+        self.until(self.bell.settled)
 
     def later(self, seconds):
         """Let time pass once all is done that was due before, and have the thread see it."""

@@ -23,7 +23,7 @@ def kube():
         yield fake
 
 
-def ledger(kube, *missing, timeout=2.0):
+def ledger(kube, *missing, timeout=20.0):
     token = kube.token(*(set(shipped_rights("controller")) - set(missing)))
     return ConfigMapLedger(KubeClient(lambda: Access(kube.url, token=token), timeout), NAMESPACE, LEDGER)
 

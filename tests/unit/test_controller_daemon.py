@@ -77,7 +77,7 @@ def test_a_stop_file_stops_it_too(world):
     world.running.server.call(lambda: world.running._beat(True)).result()
     reply = world.unfit(NODES[0])
     assert reply.stop
-    with urllib.request.urlopen(f"{world.running.server.url}/api/v1/fleet", timeout=5) as answer:
+    with urllib.request.urlopen(f"{world.running.server.url}/api/v1/fleet", timeout=SECONDS) as answer:
         assert json.load(answer)["stop"]["reason"] == f"{world.directory}/STOP is there"
     world.fresh()
     assert not world.drained(NODES[0])
@@ -182,7 +182,7 @@ def test_an_instance_that_does_not_lead_says_so(world):
     with pytest.raises(NotLeaderError):
         world.report(NODES[0])
     with pytest.raises(urllib.error.HTTPError, match="503"):
-        urllib.request.urlopen(f"{controller.server.url}/readyz", timeout=5)
+        urllib.request.urlopen(f"{controller.server.url}/readyz", timeout=SECONDS)
     controller.server.call(lambda: controller._beat(False)).result()
     assert not controller.leads()
 
@@ -228,11 +228,11 @@ class SlowPlace:
         self.place, self.saved, self.free = place, [], threading.Event()
 
     def load(self):
-        assert self.free.wait(SECONDS)
+        assert self.free.wait(3 * SECONDS)
         return self.place.load()
 
     def save(self, data):
-        assert self.free.wait(SECONDS)
+        assert self.free.wait(3 * SECONDS)
         self.saved.append(data)
         self.place.save(data)
 
@@ -263,11 +263,11 @@ def test_while_the_ledger_hangs_reports_are_answered_and_only_the_newest_state_w
 def test_an_instance_that_waits_for_its_ledger_answers_at_once_that_it_does_not_lead(world, slow):
     controller = world.running
     controller._leader = SimpleNamespace(is_leader=lambda: True, term=1, close=lambda _: None)
-    controller.server.call(lambda: controller._beat(False)).result(1)
+    controller.server.call(lambda: controller._beat(False)).result(SECONDS)
     with pytest.raises(NotLeaderError):
         world.report(NODES[0])
-    assert urllib.request.urlopen(f"{controller.server.url}/healthz", timeout=1).status == 200
-    controller.server.call(lambda: controller._beat(False)).result(1)  # and does not begin once more
+    assert urllib.request.urlopen(f"{controller.server.url}/healthz", timeout=SECONDS).status == 200
+    controller.server.call(lambda: controller._beat(False)).result(SECONDS)  # and does not begin once more
     slow.free.set()
     world.until(controller.leads)
     assert len(slow.saved) == 1

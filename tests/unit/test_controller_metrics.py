@@ -64,8 +64,8 @@ def test_metrics_say_what_the_desk_says(world):
 
 
 def test_what_happens_is_counted(world):
-    world.server.call(lambda: world.metrics.fabric_event("port-down")).result(5)
-    world.server.call(lambda: world.metrics.scheduler_error("forbidden")).result(5)
+    world.server.call(lambda: world.metrics.fabric_event("port-down")).result(20)
+    world.server.call(lambda: world.metrics.scheduler_error("forbidden")).result(20)
     text = world.ask("GET", "/metrics")[2].decode()
 
     assert 'ibmon_controller_fabric_events_total{rule="port-down"} 1.0' in text

@@ -239,6 +239,23 @@ def test_a_read_that_takes_longer_than_the_time_between_two_leaves_time_for_jobs
     assert cluster.view("node0007").drained
 
 
+def test_a_look_that_is_asked_for_in_the_moment_in_which_one_ends_is_made(site):
+    site.next()
+    assert site.any() == Rights(())
+    now, asks = site.clock.now, iter([False, True])
+
+    def ask_at_the_end():
+        if site.reads == 2 and next(asks, False):
+            site.worker.look()
+        return now()
+
+    site.worker._check_due = float("inf")
+    site.clock.now = ask_at_the_end
+    site.worker.look()
+    for _ in range(2):
+        assert isinstance(site.next(), FleetView)
+
+
 def test_the_rights_of_a_drain_are_asked_for_before_one_is_due_and_once(site):
     site.next()
     assert site.any() == Rights(())

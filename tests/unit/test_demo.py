@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import MappingProxyType
 
 import pytest
@@ -14,6 +15,8 @@ from ibmon.recording import Frame, RecordingError
 from ibmon.simulate import demo
 from ibmon.simulate.gated import GatedTree
 from ibmon.simulate.scenarios import SCENARIOS, Ending, Scenario
+
+SECONDS = 20  # no test waits so long unless it fails
 
 
 def test_the_list_names_every_scenario_with_its_title():
@@ -41,9 +44,39 @@ def short(ending: Ending) -> Scenario:
     )
 
 
+class Clock:
+    """The time of a story: it goes on from turn to turn, and only once the daemon has judged the node."""
+
+    def __init__(self):
+        self.began, self.at, self.stage = time.monotonic(), 0.0, None
+
+    def monotonic(self):
+        return self.began + self.at
+
+    def time(self):
+        return time.time()
+
+    def sleep(self, seconds):
+        end = time.monotonic() + SECONDS
+        while (shown := self.stage.daemon.snapshot) is None or shown.fitness is NodeFitness.UNKNOWN:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        self.at += seconds
+        time.sleep(max(0.0, self.monotonic() - time.monotonic()))  # never ahead of the daemon's own clock
+
+
 @pytest.fixture
 def stories(monkeypatch):
     """Two short stories, one of which cannot end as it claims."""
+    clock = Clock()
+
+    class Stage(demo.Stage):
+        def advance(self):
+            clock.stage = self
+            return super().advance()
+
+    monkeypatch.setattr(demo, "time", clock)
+    monkeypatch.setattr(demo, "Stage", Stage)
     both = {"good": short(Ending()), "bad": short(Ending(NodeFitness.UNFIT))}
     monkeypatch.setattr(demo, "SCENARIOS", MappingProxyType(both))
 
@@ -89,7 +122,7 @@ def test_what_is_blocked_waits_by_whatever_way_it_is_reached_and_the_rest_does_n
     reader.join(0.05)
     assert answers == []
     tree.apply(Frame(t=2, unblock=("devices/card",), files={"devices/card/state": "1: DOWN\n"}))
-    reader.join(5)
+    reader.join(SECONDS)
     assert answers[0].strip() == b"1: DOWN"
 
 
@@ -99,7 +132,7 @@ def test_an_opened_gate_lets_every_read_go_on(tmp_path):
     reader = threading.Thread(target=tree.listdir, args=("devices/card",))
     reader.start()
     tree.open()
-    reader.join(5)
+    reader.join(SECONDS)
 
     assert not reader.is_alive()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 
-from exporter_waiting import until
+from exporter_waiting import PATIENCE, until
 
 from ibmon.exporter.workers import Workers
 
@@ -29,7 +29,7 @@ def test_one_job_after_the_other_runs_in_one_thread():
 
 
 def test_jobs_that_overlap_do_not_wait_for_each_other():
-    workers, together = Workers("test"), threading.Barrier(4, timeout=10)
+    workers, together = Workers("test"), threading.Barrier(4, timeout=PATIENCE)
     for _ in range(3):
         workers.run(together.wait)
     together.wait()  # would time out if one of them had to wait for another
@@ -41,10 +41,12 @@ def test_jobs_that_overlap_do_not_wait_for_each_other():
 
 def test_a_thread_without_work_ends():
     workers = Workers("test-ends", patience=0.01)
-    run_and_wait(workers, 1)
-    until(lambda: workers._idle == 0)
-    until(lambda: not any(t.name == "test-ends" for t in threading.enumerate()))
-    run_and_wait(workers, 1)
+    for _ in range(2):
+        ran = threading.Event()
+        workers.run(ran.set)
+        assert ran.wait(PATIENCE)
+        until(lambda: not any(t.name == "test-ends" for t in threading.enumerate()))
+        assert workers._idle == 0
 
 
 def test_no_job_is_lost_where_threads_give_up_all_the_time():

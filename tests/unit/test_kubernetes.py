@@ -35,7 +35,7 @@ def kube():
         yield fake
 
 
-def backend(kube, token=None, timeout=2.0, **settings):
+def backend(kube, token=None, timeout=20.0, **settings):
     client = KubeClient(lambda: Access(kube.url, token=token or kube.token(*shipped_rights())), timeout)
     return Kubernetes(KubernetesConfig(node_name="gpu-1", **settings), client=client)
 

@@ -26,7 +26,7 @@ def kube():
         yield fake
 
 
-def client(kube, token=None, timeout=5.0):
+def client(kube, token=None, timeout=20.0):
     return KubeClient(lambda: Access(kube.url, token=token or kube.admin), timeout)
 
 
@@ -107,7 +107,7 @@ def test_a_server_that_does_not_come_to_an_end_is_left_in_time(kube, what):
     kube.fail(what)
     began = time.monotonic()
     error = failing(kube, timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8  # the server would hold it for ten
     assert str(error).endswith("no answer within 0.5 s")
     assert error.status is None
 
@@ -129,7 +129,7 @@ def test_a_server_that_is_away_is_said_in_words():
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with pytest.raises(KubeError, match=f"Kubernetes at 127.0.0.1:{port}: connection refused") as caught:
-            KubeClient(lambda: Access(f"http://127.0.0.1:{port}"), 5.0).send(GET)
+            KubeClient(lambda: Access(f"http://127.0.0.1:{port}"), 20.0).send(GET)
     assert caught.value.general
 
 
@@ -138,12 +138,12 @@ def test_credentials_that_cannot_be_read_are_the_schedulers_trouble(kube):
         raise SchedulerError("no token")
 
     with pytest.raises(SchedulerError, match="no token"):
-        KubeClient(unreadable, 5.0).send(GET)
+        KubeClient(unreadable, 20.0).send(GET)
 
 
 def test_each_call_asks_for_the_credentials_anew(kube):
     tokens = [kube.admin, "old"]
-    rotating = KubeClient(lambda: Access(kube.url, token=tokens[-1]), 5.0)
+    rotating = KubeClient(lambda: Access(kube.url, token=tokens[-1]), 20.0)
     with pytest.raises(KubeError, match="401"):
         rotating.send(GET)
     tokens.append(kube.admin)
@@ -166,14 +166,14 @@ def secure(tmp_path):
 
 def test_a_server_of_the_clusters_authority_is_trusted(secure):
     access = Access(secure.url, context=ssl.create_default_context(cafile=secure.ca), token=secure.admin)
-    assert KubeClient(lambda: access, 5.0).send(GET).body
+    assert KubeClient(lambda: access, 20.0).send(GET).body
 
 
 def test_a_server_of_another_authority_never_sees_the_token(secure, tmp_path):
     other = Authority(tmp_path, "other")
     access = Access(secure.url, context=ssl.create_default_context(cafile=other.ca), token=secure.admin)
     with pytest.raises(KubeError, match="certificate"):
-        KubeClient(lambda: access, 5.0).send(GET)
+        KubeClient(lambda: access, 20.0).send(GET)
     assert secure.log == []
 
 
@@ -181,7 +181,7 @@ def test_a_name_that_is_demanded_must_stand_in_the_certificate(secure):
     context = ssl.create_default_context(cafile=secure.ca)
     access = Access(secure.url, context=context, token=secure.admin, server_name="kubernetes.default.svc")
     with pytest.raises(KubeError, match="certificate"):
-        KubeClient(lambda: access, 5.0).send(GET)
+        KubeClient(lambda: access, 20.0).send(GET)
 
 
 def test_an_address_without_encryption_is_for_the_loopback_only():

@@ -90,17 +90,17 @@ def test_stop_and_mode_of_the_controller_are_obeyed_and_a_person_is_respected(no
     node.wait_fitness("fit")
     node.goes_down()
     daemon.wait_metric("ibmon_drain_blocked", 1, code="mode")
-    assert node.verdict()["mode"] == "alert"
-    fleet.mode = Mode.DRAIN
+    until(lambda: node.verdict()["mode"] == "alert", "the mode in the verdict")
     node.comes_up()
     node.wait_fitness("fit")
+    fleet.mode = Mode.DRAIN  # not before: the fault that goes would be drained for, and the node given back at once
     node.goes_down()
     daemon.wait_metric("ibmon_drain_active", 1)
 
     fleet.cluster.act(NAME, SchedulerAct(by="admin", do="resume"))
     node.goes_down("mlx5_2/1")  # news, so a report
     daemon.wait_line("outcome=gone")
-    assert daemon.lines("somebody gave the node back")
+    daemon.wait_line("somebody gave the node back")
 
 
 def test_a_forged_answer_is_a_failure_and_shuts_no_gate(node, server, fleet):
@@ -129,14 +129,14 @@ def test_a_kill_while_drained_leaves_a_node_that_is_given_back_later_and_a_secon
     daemon.wait_metric("ibmon_drain_active", 1)
     reason = fleet.reason
     text = FAST + DECLARED + QUICK + node.config.read_text().partition(QUICK)[2]
+    text += "[rules.rate-low]\nhold = '61s'\n"  # by the hash of its configuration it would be known
     state = node.directory / "other" if apart else node.state
     state.mkdir(exist_ok=True)
     second = node.start(config=node.configure(text, file=node.directory / "second.toml", state=str(state)))
     second.wait_metric("ibmon_actions_enabled", 0)
     until(lambda: (owned := fleet.reports[-1].owned) is not None and owned.held, "the first one's last news")
-    told = len(fleet.reports)
     second.judge_again()
-    assert len(fleet.reports) == told
+    assert len({report.config_hash for report in fleet.reports}) == 1
     daemon.end(signal.SIGKILL)
     again = node.serving()
     again.wait_metric("ibmon_drain_active", 1)

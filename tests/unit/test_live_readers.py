@@ -55,11 +55,15 @@ class Node:
         readers.carry_out([Discover("mlx5_0", 1)])
         state = self.next().device.layout.tiers[Tier.STATE]
         readers.carry_out([Read("mlx5_0", 1, (Tier.STATE,), state)])
-        deadline = time.monotonic() + SECONDS
-        while (pid := readers.pool._source.pid) is None or not waits(pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        return pid
+        until(lambda: (pid := readers.pool._source.pid) is not None and waits(pid))
+        return readers.pool._source.pid
+
+
+def until(holds):
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -78,8 +82,8 @@ def test_a_read_that_hangs_is_noted_when_it_begins_to_by_its_own_process(node):
     assert isinstance(node.next(), ListingDone)
     node.pipe.answer()
     assert node.next().reading.device == "mlx5_0"
-    readers.turn()
-    assert node.note() == {}
+    until(lambda: readers.turn() or node.note() == {})  # a turn may come before the thread has said that it is back
+    assert readers.pool.close(SECONDS)
     assert readers.close()
 
 
@@ -112,6 +116,7 @@ def test_the_next_daemon_leaves_the_device_alone_until_the_process_of_the_one_be
         with contextlib.suppress(queue.Empty):
             told.append(node.events.get(timeout=0.01))
     assert (after.quarantined, node.note()) == (frozenset(), {})
+    assert after.pool.close(SECONDS)
     assert after.close()
 
 
@@ -121,4 +126,5 @@ def test_without_isolation_nothing_is_started(node):
     readers.carry_out([Discover("mlx5_1", 1)])
     assert isinstance(node.next(), Discovered)
     assert readers.pool._source.pid == os.getpid()
+    assert readers.pool.close(SECONDS)
     assert readers.close()

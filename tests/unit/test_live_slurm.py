@@ -117,7 +117,7 @@ def test_while_the_stop_file_stands_nothing_is_written_in_either_direction(node,
     daemon = node.serving()
     node.goes_down()
     daemon.wait_metric("ibmon_drain_blocked", 1, code="stop")
-    assert node.verdict()["fitness"] == "unfit"
+    node.wait_fitness("unfit")
     assert not slurm.asked
 
     stop.unlink()

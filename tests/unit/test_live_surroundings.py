@@ -67,15 +67,16 @@ def test_a_root_that_is_no_sysfs_is_an_error_with_a_line_and_recovers(node, how)
         node.sysfs.mkdir()
     else:
         node.sysfs.touch()
-    node.configure(FAST + DECLARED)
+    node.configure(FAST + DECLARED + "[rules.monitor-blind]\nrecover = '100ms'")
     daemon = node.start()
 
     daemon.wait_metric("ibmon_up", 0)
     daemon.wait_line("ERROR", "class-unreadable")
     assert node.wait_fitness("unknown")["up"] is False
     assert daemon.metric("ibmon_devices_present") is None
+    daemon.wait_line("monitor-blind")
     daemon.judge_again()
-    assert len(daemon.lines("class-unreadable")) == 1
+    assert len(daemon.lines("class-unreadable")) == 1  # although something else was said in between
     assert not daemon.series("ibmon_finding", rule="device-missing")
 
     node.sysfs.rmdir() if how == "empty" else node.sysfs.unlink()

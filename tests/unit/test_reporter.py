@@ -9,8 +9,9 @@ import threading
 import time
 
 import pytest
+from bells import Bell
 from delivery_counts import Metrics
-from exporter_snapshots import next_of, snapshot
+from exporter_snapshots import snapshot
 from fleet_side import BOOT, LIMITS, NAME, Disk, FleetSide, fault
 
 from ibmon.drain.controller import NotLeaderError, ReplayedError
@@ -20,9 +21,10 @@ from ibmon.messages import Drain, EffectDone, FleetWord
 from ibmon.model import BlockCode, Intent, Mode, NodeFitness, Now
 from ibmon.ports import SchedulerError
 from ibmon.report import INTERVAL
-from ibmon.runtime.reporter import Numbers, Pace, Reporter
+from ibmon.runtime.reporter import GAP, Numbers, Pace, Reporter
 from ibmon.snapshot import DrainView
 
+SECONDS = 10  # no test waits so long unless it fails
 INTENT = Intent(drain=True, id="7f3a9c", reason="ibmon: port-down mlx5_3/1 DOWN [id 7f3a9c]", since=5.0)
 
 
@@ -51,7 +53,7 @@ class Way:
     def send(self, report):
         self.sent.append((self._clock.seconds if self._clock else time.monotonic(), report))
         if self.hangs:
-            assert self.released.wait(10)
+            assert self.released.wait(3 * SECONDS)
             raise SchedulerError("stopped")
         if self.trouble and (error := self.trouble.pop(0)) is not None:
             raise error
@@ -255,45 +257,40 @@ def test_a_fault_of_our_own_is_told_and_ends_neither_the_thread_nor_the_waiting(
 # ------------------------------------------------------------------------------------------ the thread
 
 
-class RealClock:
-    def now(self):
-        return Now(time.monotonic(), time.time())
+def until(holds):
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.fixture
-def thread():
-    posted: queue.Queue = queue.Queue()
-    way = Way()
-    made = Reporter(posted.put, way, correspondence(), RealClock(), node=NAME, metrics=Metrics())
-    made.start()
-    yield made, way, posted
-    made.close(5.0)
+def threaded(scene):
+    """The scene with the reporter's thread; the clock stands still by itself."""
+    scene.posted = queue.Queue()
+    scene.reporter._post = scene.posted.put
+    scene.reporter._wake = scene.bell = Bell()
+    scene.reporter.start()
+    yield scene
+    scene.reporter.close(SECONDS)
 
 
-def test_the_thread_reports_a_request_with_the_picture_that_shows_it(thread):
-    reporter, way, posted = thread
-    reporter.show(snapshot(node=NAME, boot_id=BOOT))
-    reporter.submit(Drain(INTENT))
-    asked = time.monotonic()
-    reporter.show(next_of(snapshot(node=NAME, boot_id=BOOT, findings=(fault(),), drain=DrainView(INTENT, asks=True))))
-    assert posted.get(timeout=5) == EffectDone("drain", "7f3a9c", "done")
-    assert time.monotonic() - asked < 2
-    assert way.fleet.reason == INTENT.reason
+def test_the_thread_reports_a_request_with_the_picture_that_shows_it(threaded):
+    threaded.show()
+    until(lambda: threaded.way.sent and threaded.bell.settled())
+    threaded.clock.seconds += GAP
+    threaded.wish()
+    assert threaded.posted.get(timeout=SECONDS) == EffectDone("drain", "7f3a9c", "done")
+    assert threaded.way.fleet.reason == INTENT.reason
 
 
-def test_closing_ends_a_call_that_hangs_and_gives_the_connection_back(thread):
-    reporter, way, _ = thread
-    way.hangs = True
-    reporter.show(snapshot(node=NAME, boot_id=BOOT))
-    end = time.monotonic() + 5
-    while not way.sent:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    began = time.monotonic()
-    reporter.close(5.0)
-    assert time.monotonic() - began < 2
-    assert way.closed
-    reporter.close(5.0)  # the daemon knows it under two names
+def test_closing_ends_a_call_that_hangs_and_gives_the_connection_back(threaded):
+    threaded.way.hangs = True
+    threaded.show()
+    until(lambda: threaded.way.sent)
+    threaded.reporter.close(SECONDS)
+    assert threaded.way.closed
+    threaded.reporter.close(SECONDS)  # the daemon knows it under two names
 
 
 def test_a_number_stays_one_that_reports_may_have_however_often_it_is_refused():

@@ -81,7 +81,7 @@ def test_it_stops_at_once_also_before_the_event_was_due(monitor, posted):
     start = time.monotonic()
     one.close()
     one.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     assert posted.empty()
 
 
