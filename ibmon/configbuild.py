@@ -5,7 +5,6 @@ Pure. Walks the structs of `ibmon/config.py` with the key table of `ibmon/config
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from ibmon.configkeys import KEYS, NOT_IN_FILES, RULE_KEYS, Key
 from ibmon.configtree import Leaf, Node, Table
 from ibmon.configvalues import parse
 from ibmon.model import Mode, Role
+from ibmon.nearest import nearest
 
 DEFAULT = "default"
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -206,8 +206,8 @@ class Builder:
         self.problems.append(f"{origin}: {text}")
 
     def _unknown(self, origin: str, path: str, known: Iterable[str], what: str = "key") -> None:
-        close = difflib.get_close_matches(path, list(known), n=1, cutoff=0.6)
-        self._problem(origin, f"unknown {what} {path}" + (f"; did you mean {close[0]}?" if close else "; remove it"))
+        close = nearest(path, known)
+        self._problem(origin, f"unknown {what} {path}" + (f"; did you mean {close}?" if close else "; remove it"))
 
 
 def _enum(field: str, value: Any) -> Any:

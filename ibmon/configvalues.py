@@ -5,7 +5,6 @@ Pure. Every function raises ValueError with a text that says what was found and 
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ibmon.configkeys import Key, Kind
+from ibmon.nearest import nearest
 
 LONGEST = 10 * 365 * 86400.0  # no duration is longer: ten years, in seconds
 LARGEST = 2**53  # no number is larger: up to here a float is exact
@@ -256,8 +256,8 @@ def parse(key: Key, value: Any) -> Any:
 def _one(key: Key, value: Any) -> Any:
     found = _READERS[key.kind](value)
     if key.choices and found not in key.choices:
-        close = difflib.get_close_matches(str(found), key.choices, n=1)
-        hint = f"did you mean {show(close[0])}?" if close else f"choose {_either(key.choices)}"
+        close = nearest(str(found), key.choices)
+        hint = f"did you mean {show(close)}?" if close else f"choose {_either(key.choices)}"
         raise ValueError(f"{show(found)} is not known; {hint}")
     if key.above is not None and found <= key.above:
         raise ValueError(f"{show(value)} is not more than {key.above:g}; write it like {key.example}")

@@ -7,7 +7,6 @@ does that in memory, the simulation in a directory.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import functools
 import gzip
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import msgspec
+
+from ibmon.nearest import nearest
 
 VERSION = 1
 # The defaults of a header. Any fixed values would do: what matters is that a replay is the same on each host.
@@ -135,8 +136,8 @@ def _check_seconds(key: str, value: float) -> None:
 
 
 def _nearest(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f", perhaps {close[0]!r}?" if close else ""
+    close = nearest(word, known, 0.5)
+    return f", perhaps {close!r}?" if close else ""
 
 
 # ------------------------------------------------------------------------------------------------------------ reading

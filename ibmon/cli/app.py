@@ -5,7 +5,6 @@ Owns no command's work. Exit codes: 0 well, 1 the command's own no, 2 usage or c
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -17,6 +16,7 @@ import click
 from ibmon.cli import INTERRUPTED
 from ibmon.cli.common import Settings, global_options, say
 from ibmon.configtree import ConfigError
+from ibmon.nearest import nearest
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run", "Run the daemon: watch this node, serve metrics, act as configured."),
@@ -66,8 +66,8 @@ class LazyGroup(click.Group):
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else "'ibmon --help' lists them"
+        close = nearest(name, COMMANDS, 0.5)
+        hint = f"did you mean {close}?" if close else "'ibmon --help' lists them"
         raise click.UsageError(f"there is no command {name!r}; {hint}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import Any
 
 import click
 
 from ibmon.cli.common import Command, Failure, Settings
+from ibmon.nearest import nearest
 
 
 @click.command("explain", cls=Command)
@@ -47,8 +47,8 @@ def _no_rule(name: str, known: list[str]) -> str:
 
     if name in RULES:
         return f"{name} is a rule of the file format that this version does not judge"
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]}?" if close else "'ibmon explain' lists them"
+    close = nearest(name, known, 0.4)
+    hint = f"did you mean {close}?" if close else "'ibmon explain' lists them"
     return f"there is no rule {name!r}; {hint}"
 
 

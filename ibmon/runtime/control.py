@@ -7,7 +7,6 @@ never holds up the engine: a request is queued for it, and its answer is handed 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import grp
 import itertools
 import logging
@@ -26,6 +25,7 @@ import msgspec
 from ibmon.controlclient import GROUP, MAX_LINE, Reply, Request, group_name, who_may
 from ibmon.health.rules import RULE_BY_ID
 from ibmon.messages import Answer, Person
+from ibmon.nearest import nearest
 from ibmon.runtime import logs
 from ibmon.runtime.peer import Peer, peer_of
 
@@ -265,8 +265,8 @@ def _request(line: bytes) -> Request:
         raise _RefusedError(f"this is no request: {' '.join(str(error).split())}") from None
     for rule in request.rules:
         if rule not in RULE_BY_ID:
-            close = difflib.get_close_matches(rule, RULE_BY_ID, n=1)
-            raise _RefusedError(f"there is no rule {_plain(rule)}" + (f"; did you mean {close[0]}?" if close else ""))
+            close = nearest(rule, RULE_BY_ID)
+            raise _RefusedError(f"there is no rule {_plain(rule)}" + (f"; did you mean {close}?" if close else ""))
     return msgspec.structs.replace(
         request, subjects=tuple(map(_plain, request.subjects)), reason=_plain(" ".join(request.reason.split()))
     )
