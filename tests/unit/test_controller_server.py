@@ -207,7 +207,8 @@ class Clock:
         return self.at
 
     def go_on(self, server, seconds):
-        """So much time passes, and the server looks who is late."""
+        """So much time passes once the server has done what it was at, and it looks who is late."""
+        server.call(lambda: None).result(SECONDS)
         self.at += seconds
         server.call(lambda: server._sweep(self.at)).result(SECONDS)
 
