@@ -15,7 +15,7 @@ from ibmon.config import Config
 from ibmon.health import correlate
 from ibmon.health.checks import trained
 from ibmon.health.counts import HORIZON
-from ibmon.health.evaluate import Episode, advance, due_in
+from ibmon.health.evaluate import Episode, advance, due_in, start_over, wait
 from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
 from ibmon.health.inventory import Expected, Learned
 from ibmon.health.links import NO_LINK, LinkMemory, LinkWatch
@@ -39,7 +39,6 @@ LAST_INSTANT = 1e-3
 """Seconds after which something that ages out has left its window for certain."""
 
 DAY = 86400.0
-WAITS = ", again: waits for ibmon clear"
 NODE_RULES = correlate.NODE_RULES
 BLINDING = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
 
@@ -220,8 +219,7 @@ class Judge:
         if episode.severity != "critical":
             return
         if before is not None and before.age(facts.now, facts.boot) < DAY:
-            words = f"{episode.words.removesuffix(WAITS)}{WAITS}"
-            desk.episodes[key] = msgspec.structs.replace(episode, recovering=True, words=words)
+            desk.episodes[key] = wait(episode)
         else:
             desk.self_cleared[key] = Moment(facts.now.monotonic, facts.now.wall, facts.boot)
 
@@ -231,7 +229,8 @@ class Judge:
         What was open about the port's state must still recover: a drain ends when the new card was well long enough.
         """
         desk = self.ports[port]
-        desk.running.episodes = {k: e for k, e in desk.episodes.items() if not RULE_BY_ID[rule_of(k)].counts}
+        open_still = {k: e for k, e in desk.episodes.items() if not RULE_BY_ID[rule_of(k)].counts}
+        desk.running.episodes = {k: start_over(e) if e.waits else e for k, e in open_still.items()}
         desk.windows.clear()
         desk.last.clear()
         desk.self_cleared.clear()
