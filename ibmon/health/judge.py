@@ -65,13 +65,16 @@ class Running:
     episodes: dict[str, Episode] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     checked: float | None = None  # monotonic time of the last evaluation
+    held_back: bool = False  # whether that was inside a grace, in which no hold runs
 
     def move(
         self, key: str, condition: Condition, chosen: Settings, observed: float, *, may_start: bool, wall: float
     ) -> None:
         """Advance one episode."""
         before = self.conditions.get(key)
-        seen = 0.0 if before is not None and before.verdict is Verdict.UNKNOWN else observed
+        unseen = before is not None and before.verdict is Verdict.UNKNOWN
+        begins = condition.verdict is Verdict.BAD and self.held_back  # what lies behind belongs to the grace
+        seen = 0.0 if unseen or begins else observed
         self.conditions[key] = condition
         episode = advance(self.episodes.get(key), condition, chosen, seen, may_start=may_start, wall=wall)
         if episode is None:
@@ -198,6 +201,7 @@ class Judge:
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
                 if rule.once_a_day and open_before is not None and key not in desk.episodes:
                     self._cleared_by_itself(desk, key, open_before, facts)
+        desk.running.held_back = not may_start
 
     @staticmethod
     def _wake(desk: PortDesk, now: Now, *, may_start: bool) -> float:
@@ -246,6 +250,7 @@ class Judge:
             chosen = self._of_node(rule)
             if chosen.enabled:
                 self.node.move(rule, condition, chosen, observed, may_start=may_start, wall=now.wall)
+        self.node.held_back = not may_start
         return correlate.explained(self.node_conditions, self.node.episodes)
 
     def _of_node(self, rule: str) -> Settings:

@@ -188,6 +188,15 @@ def test_no_hold_runs_in_the_grace_of_a_boot():
     assert seen[650]["ports"]["mlx5_0/1"] == "failed"
 
 
+@pytest.mark.parametrize("interval", ["5s", "10s", "20s"])
+def test_the_time_before_the_end_of_a_grace_counts_for_no_hold(interval):
+    config = CONFIG.replace('"0s"', '"600s"') + f'[sampling]\nstate_interval = "{interval}"\n'
+    seen = rows([start(), goes_down(10)], [629, 659, 660], config, uptime=0)
+
+    assert [f["rule"] for f in seen[629]["findings"]] == []
+    assert [seen[t]["drained"] for t in seen] == [False, False, True]
+
+
 @pytest.mark.parametrize("step", [7200.0, -7200.0])
 def test_a_step_of_the_wall_clock_moves_no_hold_and_no_recovery(step):
     frames = [start(), goes_down(10), Frame(t=40, wall_step=step), comes_up(100), Frame(t=300, wall_step=-step)]
