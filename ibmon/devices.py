@@ -161,7 +161,7 @@ class Devices:
             self.changes += 1
         was_stalled = known.stalled
         known.sample, known.view, known.stalled = new, None, False
-        _count_polls(known, tiers)
+        _count_polls(known, tiers, reading)
         if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(reading.errnos)):
             _look_at_counters(known)
         gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
@@ -342,11 +342,16 @@ def _temperatures(known: Present) -> dict[str, float]:
     return {name: value / 1000 for name, value in found if value is not None}
 
 
-def _count_polls(known: Present, tiers: tuple[Tier, ...]) -> None:
-    """How often the state of a port could not be read in a row."""
-    if Tier.STATE in tiers:
+def _count_polls(known: Present, tiers: tuple[Tier, ...], reading: Reading) -> None:
+    """How often the state of a port could not be read in a row.
+
+    After a firmware timeout one port's state is asked for alone: where it fails, no port's could be read.
+    """
+    probe = Tier.STATE not in tiers and not set(reading.columns).isdisjoint(known.device.layout.tiers[Tier.STATE])
+    failed = probe and not set(reading.columns).isdisjoint(reading.errnos)
+    if Tier.STATE in tiers or failed:
         for number, port in known.ports.items():
-            read = known.sample.get(number, Level.ATTR, "state") is not None
+            read = not failed and known.sample.get(number, Level.ATTR, "state") is not None
             port.failed_polls = 0 if read else port.failed_polls + 1
 
 

@@ -326,6 +326,26 @@ def test_a_state_that_cannot_be_read_never_drains_and_is_never_health(error):
         assert not row["drained"]
 
 
+@pytest.mark.parametrize("error", ["EIO", "EACCES", "EINVAL", "ETIMEDOUT", "EBUSY", "ECANCELED"])
+def test_a_state_that_fails_six_times_in_a_row_alerts_however_rarely_it_is_asked_for(error):
+    frames = [start(), Frame(t=10, errnos={path("mlx5_0", "state"): error})]
+    frames += [Frame(t=1000, errnos={path("mlx5_0", "state"): None})]
+    seen = rows(frames, [999, 1200])
+
+    assert [a["rule"] for a in seen[999]["alerts"]] == ["monitor-blind"]
+    assert [a["rule"] for a in seen[1200]["alerts"]] == []
+    assert seen[1200]["node"] == "fit"
+
+
+def test_where_the_probe_of_a_device_fails_no_port_of_it_was_read():
+    config = CONFIG.replace("mlx5_[0-1]/1", "mlx5_0/[12]")
+    files = {**port("mlx5_0"), **{file.replace("ports/1", "ports/2"): text for file, text in port("mlx5_0").items()}}
+    errors = {path("mlx5_0", "state", n): "ETIMEDOUT" for n in (1, 2)}
+    seen = rows([Frame(t=0, files=files), Frame(t=10, errnos=errors)], [999], config)
+
+    assert [a["port"] for a in seen[999]["alerts"]] == ["mlx5_0/1", "mlx5_0/2"]
+
+
 def test_a_class_that_cannot_be_listed_makes_the_node_unknown_and_no_port_missing():
     seen = rows([start(), Frame(t=10, errnos={"class/infiniband": "EIO"})], [200])
 
