@@ -156,13 +156,12 @@ def take(
             inventory[port.id] = row
     for entry in config.port:
         _add_absent(entry, inventory, learned)
-    if config.inventory.mode == "learn":
-        slots = {e.slot for e in inventory.values()}
-        for slot, known in learned.items():
-            if known.active and slot not in slots:
-                forgotten = _forgotten(config, slot, known)
-                if forgotten is not None:
-                    inventory.setdefault(forgotten.id, forgotten)
+    slots = {e.slot for e in inventory.values()}
+    for slot, known in learned.items():
+        if known.active and slot not in slots:
+            forgotten = _forgotten(config, slot, known)
+            if forgotten is not None:
+                inventory.setdefault(forgotten.id, forgotten)
     return _with_rails(inventory)
 
 
@@ -288,9 +287,14 @@ def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) 
 
 
 def _forgotten(config: Config, slot: str, known: Learned) -> Expected | None:
-    """A learned port whose device is not there now, unless the configuration leaves it out."""
+    """A learned port whose device is not there now, unless the configuration leaves it out.
+
+    Where only declared ports are judged it is one that an entry with ``*`` or ``?`` names: it was seen.
+    """
     port = PortId.parse(known.name)
     entry = next((e for e in config.port if fnmatchcase(known.name, e.match)), None)
+    if config.inventory.mode == "declared" and (entry is None or expand(entry.match) is not None):
+        return None
     role = entry.role if entry else known.role
     included = any(fnmatchcase(port.device, p) for p in config.devices.include)
     excluded = any(fnmatchcase(port.device, p) for p in config.devices.exclude)

@@ -77,6 +77,22 @@ def test_each_name_that_a_class_stands_for_is_expected_present_or_not():
     assert [rows[name].device is not None for name in sorted(rows)] == [False, True, False]
 
 
+@pytest.mark.parametrize("match", ["mlx5_*/1", "mlx5_?/1", "*/*"])
+@pytest.mark.parametrize("slot", ["mlx5_1/1", "0000:3b:00.0/1"])
+def test_what_a_wildcard_names_and_was_active_is_expected_though_it_has_gone(match, slot):
+    rows = inventory(DECLARED + entry(match, rate=200), device("mlx5_0"), learned={slot: seen("mlx5_1/1")})
+
+    assert rows["mlx5_1/1"].expected
+    assert rows["mlx5_1/1"].trusted
+    assert rows["mlx5_1/1"].device is None
+    assert rows["mlx5_1/1"].rate == 200 * GBPS
+
+
+@pytest.mark.parametrize("learned", [seen("mlx5_1/1", active=False), seen("ib1/1")])
+def test_what_was_never_active_or_is_not_named_is_not_missed_where_ports_are_declared(learned):
+    assert expected(DECLARED + entry("mlx5_*/1"), learned={learned.name: learned}) == []
+
+
 def test_what_a_wildcard_names_is_expected_once_it_was_active():
     config = DECLARED + entry("mlx5_*/1")
     slot = device("mlx5_0").slot(1)
