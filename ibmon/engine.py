@@ -21,7 +21,7 @@ from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
 from ibmon.health.facts import PortFacts
-from ibmon.health.inventory import take
+from ibmon.health.inventory import arrivals, take
 from ibmon.health.judge import Judge, PortDesk, PortMemory
 from ibmon.intake import Intake
 from ibmon.maintenance import Maintenance
@@ -255,7 +255,10 @@ class Engine:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
         learned = {slot: m.learned for slot, m in self._memory.items()}
         inventory = take(self.config, devices, learned, self.default_route)
-        self.judge.assign(self.config, inventory, self._memory)
+        arrived = arrivals(inventory, learned)
+        for slot, name in arrived.items():
+            self._memory[slot] = self._memory.pop(name)
+        self.judge.assign(self.config, inventory, self._memory, arrived)
         for row in inventory.values():
             known = self._memory.get(row.slot)
             card = row.device.node_guid if row.device else None

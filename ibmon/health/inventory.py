@@ -271,6 +271,27 @@ def _in_its_slot(missing: Expected, inventory: Mapping[PortId, Expected]) -> Exp
     )
 
 
+def arrivals(inventory: Mapping[PortId, Expected], learned: Mapping[str, Learned]) -> dict[str, str]:
+    """The slots of ports that were expected before anyone knew where they are, and now are there.
+
+    Until a port is seen it is remembered under what the configuration calls it; what is open about it goes with it.
+
+    Returns:
+        By slot, the name under which it is remembered.
+    """
+    taken = {row.slot for row in inventory.values()}
+    unseen = {slot for slot, known in learned.items() if not known.active and not known.card and slot not in taken}
+    found: dict[str, str] = {}
+    for row in inventory.values():
+        if row.device is not None and row.slot not in learned:
+            names = (str(row.id), f"{row.device.node_guid}/{row.id.port}")
+            name = next((n for n in names if n in unseen), None)
+            if name is not None:
+                unseen.discard(name)
+                found[row.slot] = name
+    return found
+
+
 def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) -> Expected:
     return Expected(
         id=port,

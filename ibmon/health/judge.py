@@ -122,12 +122,22 @@ class Judge:
 
     # ----------------------------------------------------------------------------------- inventory
 
-    def assign(self, config: Config, inventory: dict[PortId, Expected], memory: Mapping[str, PortMemory]) -> None:
-        """Take a new inventory into force; what runs on a slot stays with it, whatever the port is called now."""
+    def assign(
+        self,
+        config: Config,
+        inventory: dict[PortId, Expected],
+        memory: Mapping[str, PortMemory],
+        arrived: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take a new inventory into force; what runs on a slot stays with it, whatever the port is called now.
+
+        `arrived` tells by slot under which name a port was expected that nobody had seen yet.
+        """
         self.config = config
         self.longest_gap = 3 * config.sampling.state_interval
         self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
         by_slot = {desk.expected.slot: desk for desk in self.ports.values()}
+        by_slot |= {slot: by_slot[name] for slot, name in (arrived or {}).items() if name in by_slot}
         desks: dict[PortId, PortDesk] = {}
         carriers: set[str] = set()
         for port, expected in sorted(inventory.items()):
