@@ -255,7 +255,7 @@ class Engine:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
         learned = {slot: m.learned for slot, m in self._memory.items()}
         inventory = take(self.config, devices, learned, self.default_route)
-        arrived = arrivals(inventory, learned)
+        arrived = arrivals(self.config, inventory, learned)
         for slot, name in arrived.items():
             self._memory[slot] = self._memory.pop(name)
         self.judge.assign(self.config, inventory, self._memory, arrived)

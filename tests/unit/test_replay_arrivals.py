@@ -53,3 +53,12 @@ def test_one_that_comes_goes_and_comes_within_a_day_waits_for_a_person():
 
     assert [seen[t]["drained"] for t in seen] == [False, True, True]
     assert seen[9000]["ports"] == {"mlx5_0/1": "ok", "mlx5_1/1": "recovering"}
+
+
+@pytest.mark.parametrize("match", ["mlx5_?/1", "*/1"])
+def test_one_that_was_only_counted_on_recovers_under_whatever_name_it_comes(match):
+    config = CONFIG.replace(PORTS, f'[[port]]\nmatch = "{match}"\ncount = 2\n')
+    seen = rows([card(0, 1), card(1000, 0)], [999, 1010, 1590, 1620], config)
+
+    assert [seen[t]["drained"] for t in seen] == [True, True, True, False]
+    assert seen[1010]["ports"] == {"mlx5_0/1": "recovering", "mlx5_1/1": "ok"}
