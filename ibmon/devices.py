@@ -18,6 +18,7 @@ from ibmon.health.judge import PortDesk
 from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
+from ibmon.sampling import GONE_ERRNOS
 from ibmon.snapshot import DeviceView
 
 
@@ -71,8 +72,8 @@ class Change:
     """What one reading brought.
 
     `rises` and `firsts` (first values of a generation) go by column; `states` holds per port the state before and
-    after where it changed; `gone` is whether the device answered ENODEV to everything; `links` whether a state
-    changed, or a counter of bounces did.
+    after where it changed; `gone` is whether the device answered ENODEV to everything, or a file that was there is
+    not; `links` whether a state changed, or a counter of bounces did.
     """
 
     rises: dict[int, int]
@@ -165,6 +166,7 @@ class Devices:
         if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(reading.errnos)):
             _look_at_counters(known)
         gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
+        gone = gone or any(code in GONE_ERRNOS and i in changed for i, code in reading.errnos.items())
         if not changed and not gone and not was_stalled:
             return _NOTHING
         columns = new.layout.columns
@@ -235,12 +237,11 @@ class Devices:
         )
         if known is None or judged is None:
             # Where the device is there but this port of it is not, the port is what is missing.
-            gone = listed and known is not None
             hangs = known is None and port.device in self.quarantined
+            if known is not None and listed:
+                return base._replace(listed=False, lost=True, device=_bound(known.device))
             device = DeviceFacts(siblings_answer=company.answering > 0)
-            return base._replace(
-                listed=False if gone else listed, stalled=hangs, device=device if hangs else self._absent(row.slot)
-            )
+            return base._replace(stalled=hangs, device=device if hangs else self._absent(row.slot))
         sample, seen, number = known.sample, known.seen_state(), port.port
         state = sample.get(number, Level.ATTR, "state")
         others = company.answering - known.answers(now, longest_gap)
@@ -329,6 +330,11 @@ def _device_facts(known: Present, others: Company, kernel_log: tuple[str, ...]) 
         temperatures=_temperatures(known),
         kernel_log=kernel_log,
     )
+
+
+def _bound(device: Device) -> DeviceFacts:
+    """What the PCI bus says of a device that is there."""
+    return DeviceFacts(bound_to=device.driver, function_present=True) if device.pci else DeviceFacts()
 
 
 def _modules(device: Device) -> tuple[tuple[int, str], ...]:

@@ -203,7 +203,9 @@ class Judge:
     def _judge(self, desk: PortDesk, facts: PortFacts, now: Now, observed: float, *, may_start: bool) -> None:
         for rule in RULES:
             chosen = desk.settings[rule.id]
-            if not chosen.enabled or rule.scope == "node" or (rule.scope == "device" and not desk.carries):
+            if not chosen.enabled or rule.scope == "node":
+                continue
+            if rule.scope == "device" and not desk.carries and not _own_loss(rule, desk, facts):
                 continue
             for condition in (*rule.check(facts, chosen), *_of_gone_counters(rule, desk, facts)):
                 key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
@@ -338,6 +340,9 @@ class Judge:
         if self.node_conditions[correlate.ALL_MISSING].verdict is Verdict.BAD:
             return PortHealth.FAILED
         carrier = next((d for p, d in self.ports.items() if p.device == port.device and d.carries), None)
+        own = self.ports[port]
+        if own.facts is not None and own.facts.lost:
+            carrier = own
         condition = carrier.running.conditions.get("device-missing", UNKNOWN) if carrier else UNKNOWN
         if condition.verdict is Verdict.GOOD:
             return PortHealth.IGNORED  # given to somebody else on purpose
@@ -359,7 +364,7 @@ class Judge:
             for key, episode in desk.episodes.items():
                 if episode.level is not None:
                     chosen = desk.settings[rule_of(key)]
-                    subject = PortId(port.device, 0) if chosen.rule.scope == "device" else port
+                    subject = PortId(port.device, 0) if chosen.rule.scope == "device" and desk.carries else port
                     judged = desk.expected.role is Role.COMPUTE
                     found.append(_finding(subject, key, episode, chosen, judged=judged, trusted=desk.expected.trusted))
         compute = [d.expected for d in self.ports.values() if d.expected.expected and d.expected.role is Role.COMPUTE]
@@ -410,6 +415,11 @@ class Judge:
         if desk.facts is None:
             return f"{port} was not read yet"
         return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
+
+
+def _own_loss(rule: Rule, desk: PortDesk, facts: PortFacts) -> bool:
+    """Whether a port that does not speak for its device speaks for itself: the device is there, the port is not."""
+    return rule.id == "device-missing" and (facts.lost or rule.id in desk.episodes)
 
 
 def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[Condition]:
