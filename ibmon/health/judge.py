@@ -13,7 +13,7 @@ import msgspec
 
 from ibmon.config import Config
 from ibmon.health import correlate
-from ibmon.health.checks import trained
+from ibmon.health.checks import rate_unknown, trained
 from ibmon.health.counts import HORIZON
 from ibmon.health.evaluate import Episode, advance, due_in, start_over, wait
 from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
@@ -328,6 +328,8 @@ class Judge:
             return PortHealth.UNKNOWN
         if absent:
             return self._health_of_absent(port)
+        if desk.settings["rate-low"].enabled and rate_unknown(facts):
+            return PortHealth.UNKNOWN
         worst = PortHealth.OK
         for key, episode in self._speaking_for(port, desk):
             worst = max(worst, shown_health(RULE_BY_ID[rule_of(key)], episode), key=HEALTH_ORDER.index)
@@ -414,6 +416,8 @@ class Judge:
                 return f"{rule.id} {port} {episode.words} {int(episode.held)}s"
         if desk.facts is None:
             return f"{port} was not read yet"
+        if rate_unknown(desk.facts):
+            return f"{port} shows the rate of a speed that its kernel does not know"
         return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
 
 
