@@ -330,11 +330,12 @@ class Judge:
             return self._health_of_absent(port)
         if desk.settings["rate-low"].enabled and rate_unknown(facts):
             return PortHealth.UNKNOWN
-        worst = PortHealth.OK
+        no_manager = self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts)
+        worst = PortHealth.DEGRADED if no_manager else PortHealth.OK
         for key, episode in self._speaking_for(port, desk):
+            if no_manager and key == "port-init":
+                continue  # it was the first to wait, and waits for what all wait for
             worst = max(worst, shown_health(RULE_BY_ID[rule_of(key)], episode), key=HEALTH_ORDER.index)
-        if self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts):
-            worst = max(worst, PortHealth.DEGRADED, key=HEALTH_ORDER.index)
         return worst
 
     def _health_of_absent(self, port: PortId) -> PortHealth:

@@ -353,6 +353,17 @@ def test_a_class_that_cannot_be_listed_makes_the_node_unknown_and_no_port_missin
     assert not any(f["rule"] == "device-missing" for f in seen[200]["findings"])
 
 
+def test_ports_that_all_wait_for_a_manager_are_degraded_whichever_waited_first():
+    first = Frame(t=100, files=port("mlx5_0", INIT))
+    seen = rows([start(), first, Frame(t=130, files=port("mlx5_1", INIT))], [110, 150, 400])
+
+    assert seen[110]["ports"] == {"mlx5_0/1": "failed", "mlx5_1/1": "ok"}
+    for t in (150, 400):
+        assert seen[t]["ports"] == {"mlx5_0/1": "degraded", "mlx5_1/1": "degraded"}
+        assert seen[t]["node"] == "unknown"
+    assert [f["port"] for f in seen[400]["findings"]] == [""]
+
+
 def test_init_is_not_down():
     seen = rows([start(), Frame(t=10, files=port("mlx5_0", INIT))], [400])
 
