@@ -211,7 +211,8 @@ class Engine:
             desk.running.checked = self._goes_on(now)
         if self._explained:
             facts = facts._replace(explained=self._explained)
-        self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
+        may_start = self._may_start(now) and not desk.link.in_bring_up(now)
+        self.judge.evaluate(port, facts, now, may_start=may_start)
 
     def _goes_on(self, now: Now) -> float | None:
         """When stored episodes were last looked at, if a restart was so short that nothing went unobserved."""

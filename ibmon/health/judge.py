@@ -280,8 +280,12 @@ class Judge:
         """The earliest monotonic time at which an episode changes by itself."""
         times = [math.inf]
         for port, desk in self.ports.items():
+            grace = desk.link.bring_up_until
+            brought_up = grace is None or desk.running.checked is None or desk.running.checked >= grace
+            if desk.episodes and grace is not None and not brought_up:
+                times.append(grace)
             if desk.wake == -math.inf:
-                starts = may_start and port not in self.silent
+                starts = may_start and port not in self.silent and brought_up
                 times.extend(self._dues(desk.running, desk.settings, may_start=starts))
             else:
                 times.append(desk.wake + LAST_INSTANT)

@@ -197,6 +197,25 @@ def test_the_time_before_the_end_of_a_grace_counts_for_no_hold(interval):
     assert [seen[t]["drained"] for t in seen] == [False, False, True]
 
 
+def test_the_holds_of_a_port_that_came_up_in_the_grace_of_a_boot_begin_ten_minutes_after_that():
+    config = CONFIG.replace('"0s"', '"600s"')
+    down = Frame(t=0, files={**node("mlx5_0", "mlx5_1"), path("mlx5_0", "state"): "1: DOWN\n"})
+    frames = [down, comes_up(500), goes_down(700)]
+    seen = rows(frames, [710, 1129, 1130, 1159, 1160], config, uptime=0)
+
+    assert {seen[t]["ports"]["mlx5_0/1"] for t in seen} == {"failed"}
+    assert [len(seen[t]["alerts"]) for t in seen] == [0, 0, 1, 1, 1]
+    assert [seen[t]["drained"] for t in seen] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("other", [goes_down(700, "mlx5_1"), Frame(t=700, restart=True, files=goes_down(0).files)])
+def test_no_other_port_and_no_restart_has_that_time(other):
+    config = CONFIG.replace('"0s"', '"600s"')
+    down = Frame(t=0, files={**node("mlx5_0", "mlx5_1"), path("mlx5_0", "state"): "1: DOWN\n"})
+
+    assert rows([down, comes_up(500), other], [760], config, uptime=0)[760]["drained"]
+
+
 @pytest.mark.parametrize("step", [7200.0, -7200.0])
 def test_a_step_of_the_wall_clock_moves_no_hold_and_no_recovery(step):
     frames = [start(), goes_down(10), Frame(t=40, wall_step=step), comes_up(100), Frame(t=300, wall_step=-step)]
