@@ -18,6 +18,7 @@ from ibmon.health.judge import PortDesk
 from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
+from ibmon.sampling import GONE_ERRNOS
 from ibmon.snapshot import DeviceView
 
 
@@ -71,8 +72,8 @@ class Change:
     """What one reading brought.
 
     `rises` and `firsts` (first values of a generation) go by column; `states` holds per port the state before and
-    after where it changed; `gone` is whether the device answered ENODEV to everything; `links` whether a state
-    changed, or a counter of bounces did.
+    after where it changed; `gone` is whether the device answered ENODEV to everything, or a file that was there is
+    not; `links` whether a state changed, or a counter of bounces did.
     """
 
     rises: dict[int, int]
@@ -161,10 +162,11 @@ class Devices:
             self.changes += 1
         was_stalled = known.stalled
         known.sample, known.view, known.stalled = new, None, False
-        _count_polls(known, tiers)
+        _count_polls(known, tiers, reading)
         if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(reading.errnos)):
             _look_at_counters(known)
         gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
+        gone = gone or any(code in GONE_ERRNOS and i in changed for i, code in reading.errnos.items())
         if not changed and not gone and not was_stalled:
             return _NOTHING
         columns = new.layout.columns
@@ -235,12 +237,11 @@ class Devices:
         )
         if known is None or judged is None:
             # Where the device is there but this port of it is not, the port is what is missing.
-            gone = listed and known is not None
             hangs = known is None and port.device in self.quarantined
+            if known is not None and listed:
+                return base._replace(listed=False, lost=True, device=_bound(known.device))
             device = DeviceFacts(siblings_answer=company.answering > 0)
-            return base._replace(
-                listed=False if gone else listed, stalled=hangs, device=device if hangs else self._absent(row.slot)
-            )
+            return base._replace(stalled=hangs, device=device if hangs else self._absent(row.slot))
         sample, seen, number = known.sample, known.seen_state(), port.port
         state = sample.get(number, Level.ATTR, "state")
         others = company.answering - known.answers(now, longest_gap)
@@ -331,6 +332,11 @@ def _device_facts(known: Present, others: Company, kernel_log: tuple[str, ...]) 
     )
 
 
+def _bound(device: Device) -> DeviceFacts:
+    """What the PCI bus says of a device that is there."""
+    return DeviceFacts(bound_to=device.driver, function_present=True) if device.pci else DeviceFacts()
+
+
 def _modules(device: Device) -> tuple[tuple[int, str], ...]:
     columns = enumerate(device.layout.columns)
     return tuple((i, column.name) for i, column in columns if column.level is Level.HWMON)
@@ -342,11 +348,16 @@ def _temperatures(known: Present) -> dict[str, float]:
     return {name: value / 1000 for name, value in found if value is not None}
 
 
-def _count_polls(known: Present, tiers: tuple[Tier, ...]) -> None:
-    """How often the state of a port could not be read in a row."""
-    if Tier.STATE in tiers:
+def _count_polls(known: Present, tiers: tuple[Tier, ...], reading: Reading) -> None:
+    """How often the state of a port could not be read in a row.
+
+    After a firmware timeout one port's state is asked for alone: where it fails, no port's could be read.
+    """
+    probe = Tier.STATE not in tiers and not set(reading.columns).isdisjoint(known.device.layout.tiers[Tier.STATE])
+    failed = probe and not set(reading.columns).isdisjoint(reading.errnos)
+    if Tier.STATE in tiers or failed:
         for number, port in known.ports.items():
-            read = known.sample.get(number, Level.ATTR, "state") is not None
+            read = not failed and known.sample.get(number, Level.ATTR, "state") is not None
             port.failed_polls = 0 if read else port.failed_polls + 1
 
 

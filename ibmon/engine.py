@@ -21,7 +21,7 @@ from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
 from ibmon.health.facts import PortFacts
-from ibmon.health.inventory import take
+from ibmon.health.inventory import arrivals, take
 from ibmon.health.judge import Judge, PortDesk, PortMemory
 from ibmon.intake import Intake
 from ibmon.maintenance import Maintenance
@@ -210,7 +210,8 @@ class Engine:
             desk.running.checked = self._goes_on(now)
         if self._explained:
             facts = facts._replace(explained=self._explained)
-        self.judge.evaluate(port, facts, now, may_start=self._may_start(now))
+        may_start = self._may_start(now) and not desk.link.in_bring_up(now)
+        self.judge.evaluate(port, facts, now, may_start=may_start)
 
     def _goes_on(self, now: Now) -> float | None:
         """When stored episodes were last looked at, if a restart was so short that nothing went unobserved."""
@@ -254,7 +255,10 @@ class Engine:
         devices: dict[str, Device] = {n: p.device for n, p in self.devices.present.items()}
         learned = {slot: m.learned for slot, m in self._memory.items()}
         inventory = take(self.config, devices, learned, self.default_route)
-        self.judge.assign(self.config, inventory, self._memory)
+        arrived = arrivals(self.config, inventory, learned)
+        for slot, name in arrived.items():
+            self._memory[slot] = self._memory.pop(name)
+        self.judge.assign(self.config, inventory, self._memory, arrived)
         for row in inventory.values():
             known = self._memory.get(row.slot)
             card = row.device.node_guid if row.device else None

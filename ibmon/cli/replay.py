@@ -15,18 +15,22 @@ from ibmon.cli.common import Command, Failure, Settings, as_seconds, as_times
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--at", callback=as_times, metavar="T,T", help="Also say how things stand at these times.")
 @click.option("--until", callback=as_seconds, metavar="T", help="Play up to this time, inclusive.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines; the output has no other form.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines; the rows have no other form.")
 @click.option("--metrics-at", callback=as_seconds, metavar="T", help="Print the metrics of this time and nothing else.")
 @click.pass_obj
 def command(
-    settings: Settings, *, file: Path, at: list[float], until: float | None, as_json: bool, metrics_at: float | None
+    settings: Settings,
+    *,
+    file: Path,
+    at: list[float],
+    until: float | None,
+    as_json: bool,  # noqa: ARG001 - JSON Lines are the only form, and --metrics-at prints none
+    metrics_at: float | None,
 ) -> None:
     """Play a recording through the daemon's engine in virtual time.
 
     Nothing of this host is read: without --config the defaults hold, and the scheduler is a simulated one.
     """
-    if as_json and metrics_at is not None:
-        raise click.UsageError("--json and --metrics-at exclude each other: one output at a time")
     from ibmon.cli.progress import progress
     from ibmon.config import Config
     from ibmon.configfile import load

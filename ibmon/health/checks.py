@@ -56,21 +56,32 @@ def port_init(facts: PortFacts, _: Settings) -> Conditions:
     return (GOOD,) if facts.active else (UNKNOWN,)
 
 
+def rate_unknown(facts: PortFacts) -> bool:
+    """Whether what an ACTIVE port shows below its expected rate may be the kernel's word for a speed it cannot name.
+
+    Where this boot has shown the expected rate, the kernel can name it.
+    """
+    if not facts.active or facts.rate is None or facts.expected_rate is None or facts.rate >= facts.expected_rate:
+        return False
+    shown = (facts.speed_word or "SDR", facts.width, facts.rate)
+    fallback = shown in FALLBACK_RATES or (facts.link_layer == "Ethernet" and shown == ROCE_FALLBACK_RATE)
+    return fallback and (facts.best_rate is None or facts.best_rate < facts.expected_rate)
+
+
 def rate_low(facts: PortFacts, _: Settings) -> Conditions:
-    """An ACTIVE port below its expected rate."""
+    """An ACTIVE port below its expected rate; one that may only be a rate without a name accuses nobody."""
     if not facts.fresh or not facts.listed or not facts.active:
         return (UNKNOWN,)  # a rate says nothing while the port is not ACTIVE
     if facts.rate is None or facts.expected_rate is None:
         return (UNKNOWN,)
     if facts.rate >= facts.expected_rate:
         return (GOOD,)
-    shown = (facts.speed_word or "SDR", facts.width, facts.rate)
-    fallback = shown in FALLBACK_RATES or (facts.link_layer == "Ethernet" and shown == ROCE_FALLBACK_RATE)
-    if fallback and (facts.best_rate is None or facts.best_rate < facts.expected_rate):
-        return (UNKNOWN,)  # the kernel may just be too old for this speed
     words = f"{gbps(facts.rate)}<{gbps(facts.expected_rate)}Gb/s"
     if facts.width is not None:
         words += f" {facts.width}X"
+    if rate_unknown(facts):
+        words = f"rate unknown, kernel says {words}"
+        return (Condition(Verdict.BAD, facts.rate / GBPS, facts.expected_rate / GBPS, words, "warning"),)
     return _bad(facts.rate / GBPS, facts.expected_rate / GBPS, words)
 
 

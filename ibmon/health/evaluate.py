@@ -18,6 +18,8 @@ from ibmon.model import Severity
 EPSILON = 1e-6
 """Sums of floating-point seconds may fall short of a hold by this much."""
 
+WAITS = ", again: waits for ibmon clear"
+
 Level = Literal["info", "warning", "critical"]
 
 
@@ -27,7 +29,7 @@ class Episode(msgspec.Struct, frozen=True, array_like=True):
     `severity` is None while only seen. `elapsed` is observed time with the condition, or, when `recovering`, without
     it (a count-like rule recovers from its last bad moment instead, which its window remembers). `onset` is wall time,
     for texts. `observed`, `limit` and `words` are those of the newest bad read; `held` is observed time with the
-    condition, `hold` the limit in force then.
+    condition, `hold` the limit in force then. What `waits` ends by a person's word alone.
     """
 
     severity: Level | None
@@ -39,6 +41,7 @@ class Episode(msgspec.Struct, frozen=True, array_like=True):
     words: str
     hold: float
     held: float
+    waits: bool = False
 
     @property
     def level(self) -> Severity | None:
@@ -67,9 +70,22 @@ def advance(
     return _escalate(bad, condition, settings) if may_start else bad
 
 
+def wait(episode: Episode) -> Episode:
+    """The episode as one that recovers by a person's word alone, whatever is read."""
+    words = f"{episode.words.removesuffix(WAITS)}{WAITS}"
+    return msgspec.structs.replace(episode, recovering=True, waits=True, words=words)
+
+
+def start_over(episode: Episode) -> Episode:
+    """The episode as one that waits for nobody any more: it may recover by itself, from now on."""
+    return msgspec.structs.replace(episode, waits=False, elapsed=0.0, words=episode.words.removesuffix(WAITS))
+
+
 def _good(episode: Episode | None, condition: Condition, settings: Settings, observed_for: float) -> Episode | None:
     if episode is None or episode.severity is None:
         return None  # a condition that ended before its alert leaves nothing
+    if episode.waits:
+        return wait(episode)
     if settings.rule.counts:
         if condition.quiet + EPSILON >= settings.recover:
             return None
@@ -117,6 +133,8 @@ def _escalate(episode: Episode, condition: Condition, settings: Settings) -> Epi
 
 def due_in(episode: Episode, condition: Condition, settings: Settings) -> float:
     """Seconds of further observation until this episode changes by itself; infinity if only a read can change it."""
+    if episode.recovering and episode.waits:
+        return math.inf
     if episode.recovering:
         gone = condition.quiet if settings.rule.counts else episode.elapsed
         return max(0.0, settings.recover - gone)

@@ -77,6 +77,7 @@ class PortFacts(NamedTuple):
     """A port as the rules see it. Rates are in bytes per second; None is "not known".
 
     `listed` is whether the newest complete listing held the device; None before the first, or while it is unreadable.
+    Where the device is there and this port of it is not, it is `lost`, and not listed either.
     `fresh` is whether the newest good read of `state` is young enough to believe. `windows`, `saturated`,
     `unreadable` and `present` go by counter key (``counters/symbol_error``).
     """
@@ -109,6 +110,7 @@ class PortFacts(NamedTuple):
     transitions: tuple[Moment, ...] = ()
     outages: tuple[Outage, ...] = ()
     device: DeviceFacts = NO_DEVICE
+    lost: bool = False
     explained: frozenset[str] = frozenset()  # rules that a finding of the whole node speaks for
 
     @property

@@ -56,6 +56,9 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 _CLASS = re.compile(r"\[([^\]!*?]+)\]")
+_WILD = re.compile(r"[*?]|\[![^\]]*\]")
+MOST_NAMES = 1000
+"""So many names are tried for ports that a pattern must find and that nobody has seen."""
 
 
 def expand(pattern: str) -> list[str] | None:
@@ -156,13 +159,15 @@ def take(
             inventory[port.id] = row
     for entry in config.port:
         _add_absent(entry, inventory, learned)
-    if config.inventory.mode == "learn":
-        slots = {e.slot for e in inventory.values()}
-        for slot, known in learned.items():
-            if known.active and slot not in slots:
-                forgotten = _forgotten(config, slot, known)
-                if forgotten is not None:
-                    inventory.setdefault(forgotten.id, forgotten)
+    slots = {e.slot for e in inventory.values()}
+    for slot, known in learned.items():
+        if known.active and slot not in slots:
+            forgotten = _forgotten(config, slot, known)
+            if forgotten is not None:
+                inventory.setdefault(forgotten.id, forgotten)
+    for entry in config.port:
+        if entry.count is not None and entry.role is not Role.IGNORED and expand(entry.match) is None:
+            _fill_up(config, entry, entry.count, inventory)
     return _with_rails(inventory)
 
 
@@ -250,6 +255,46 @@ def _add_absent(entry: PortConfig, inventory: dict[PortId, Expected], learned: M
             inventory[row.id] = row
 
 
+def _fill_up(config: Config, entry: PortConfig, count: int, inventory: dict[PortId, Expected]) -> None:
+    """Expect as many ports as the entry must find: those that were ACTIVE, then others that are there, then names."""
+    named = [row for row in inventory.values() if _entry_of(config, row) is entry]
+    short = count - sum(row.expected for row in named)
+    for row in sorted((row for row in named if not row.expected), key=lambda row: (row.slot, row.id)):
+        if short > 0:
+            inventory[row.id] = msgspec.structs.replace(row, expected=True)
+            short -= 1
+    for name in _names(entry.match) if short > 0 else ():
+        port = PortId.parse(name)
+        if short > 0 and port not in inventory:
+            missing = _missing(entry, port, name, None)
+            if _entry_of(config, missing) is entry:
+                inventory[port] = missing
+                short -= 1
+
+
+def _entry_of(config: Config, row: Expected) -> PortConfig | None:
+    """The entry that speaks for a port, there or not: the first that matches."""
+    for entry in config.port:
+        if (
+            matches(entry, row.device, row.port)
+            if row.device and row.port
+            else fnmatchcase(row.known_as or str(row.id), entry.match)
+        ):
+            return entry
+    return None
+
+
+def _names(pattern: str) -> Iterable[str]:
+    """Names that a pattern with wildcards may mean, for ports that nobody has seen: numbers in the place of those."""
+    device, _, number = pattern.rpartition("/")
+    for i in range(MOST_NAMES):
+        one = _WILD.sub(str(i), device)
+        port = number if one != device else _WILD.sub(str(i + 1), number)
+        for name in expand(f"{one}/{_WILD.sub('1', port)}") or ():
+            if fnmatchcase(name, pattern):
+                yield name
+
+
 def _in_its_slot(missing: Expected, inventory: Mapping[PortId, Expected]) -> Expected:
     """The row for a port that is missing by name: the port in its slot, if that is there under another name.
 
@@ -272,6 +317,31 @@ def _in_its_slot(missing: Expected, inventory: Mapping[PortId, Expected]) -> Exp
     )
 
 
+def arrivals(config: Config, inventory: Mapping[PortId, Expected], learned: Mapping[str, Learned]) -> dict[str, str]:
+    """The slots of ports that were expected before anyone knew where they are, and now are there.
+
+    Until a port is seen it is remembered under what the configuration calls it, or, where that only counts ports, may
+    call it; what is open about it goes with it.
+
+    Returns:
+        By slot, the name under which it is remembered.
+    """
+    taken = {row.slot for row in inventory.values()}
+    unseen = {slot for slot, known in learned.items() if not known.active and not known.card and slot not in taken}
+    found: dict[str, str] = {}
+    for row in inventory.values():
+        if row.device is not None and row.slot not in learned:
+            names = (str(row.id), f"{row.device.node_guid}/{row.id.port}")
+            name = next((n for n in names if n in unseen), None)
+            entry = _entry_of(config, row)
+            if name is None and entry is not None and entry.count is not None:
+                name = next((n for n in sorted(unseen) if fnmatchcase(n, entry.match)), None)
+            if name is not None:
+                unseen.discard(name)
+                found[row.slot] = name
+    return found
+
+
 def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) -> Expected:
     return Expected(
         id=port,
@@ -288,9 +358,14 @@ def _missing(entry: PortConfig, port: PortId, slot: str, known: Learned | None) 
 
 
 def _forgotten(config: Config, slot: str, known: Learned) -> Expected | None:
-    """A learned port whose device is not there now, unless the configuration leaves it out."""
+    """A learned port whose device is not there now, unless the configuration leaves it out.
+
+    Where only declared ports are judged it is one that an entry with ``*`` or ``?`` names: it was seen.
+    """
     port = PortId.parse(known.name)
     entry = next((e for e in config.port if fnmatchcase(known.name, e.match)), None)
+    if config.inventory.mode == "declared" and (entry is None or expand(entry.match) is not None):
+        return None
     role = entry.role if entry else known.role
     included = any(fnmatchcase(port.device, p) for p in config.devices.include)
     excluded = any(fnmatchcase(port.device, p) for p in config.devices.exclude)

@@ -13,9 +13,9 @@ import msgspec
 
 from ibmon.config import Config
 from ibmon.health import correlate
-from ibmon.health.checks import trained
+from ibmon.health.checks import rate_unknown, trained
 from ibmon.health.counts import HORIZON
-from ibmon.health.evaluate import Episode, advance, due_in
+from ibmon.health.evaluate import Episode, advance, due_in, start_over, wait
 from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
 from ibmon.health.inventory import Expected, Learned
 from ibmon.health.links import NO_LINK, LinkMemory, LinkWatch
@@ -39,7 +39,6 @@ LAST_INSTANT = 1e-3
 """Seconds after which something that ages out has left its window for certain."""
 
 DAY = 86400.0
-WAITS = ", again: waits for ibmon clear"
 NODE_RULES = correlate.NODE_RULES
 BLINDING = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
 
@@ -66,13 +65,16 @@ class Running:
     episodes: dict[str, Episode] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     checked: float | None = None  # monotonic time of the last evaluation
+    held_back: bool = False  # whether that was inside a grace, in which no hold runs
 
     def move(
         self, key: str, condition: Condition, chosen: Settings, observed: float, *, may_start: bool, wall: float
     ) -> None:
         """Advance one episode."""
         before = self.conditions.get(key)
-        seen = 0.0 if before is not None and before.verdict is Verdict.UNKNOWN else observed
+        unseen = before is not None and before.verdict is Verdict.UNKNOWN
+        begins = condition.verdict is Verdict.BAD and self.held_back  # what lies behind belongs to the grace
+        seen = 0.0 if unseen or begins else observed
         self.conditions[key] = condition
         episode = advance(self.episodes.get(key), condition, chosen, seen, may_start=may_start, wall=wall)
         if episode is None:
@@ -120,12 +122,22 @@ class Judge:
 
     # ----------------------------------------------------------------------------------- inventory
 
-    def assign(self, config: Config, inventory: dict[PortId, Expected], memory: Mapping[str, PortMemory]) -> None:
-        """Take a new inventory into force; what runs on a slot stays with it, whatever the port is called now."""
+    def assign(
+        self,
+        config: Config,
+        inventory: dict[PortId, Expected],
+        memory: Mapping[str, PortMemory],
+        arrived: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take a new inventory into force; what runs on a slot stays with it, whatever the port is called now.
+
+        `arrived` tells by slot under which name a port was expected that nobody had seen yet.
+        """
         self.config = config
         self.longest_gap = 3 * config.sampling.state_interval
         self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
         by_slot = {desk.expected.slot: desk for desk in self.ports.values()}
+        by_slot |= {slot: by_slot[name] for slot, name in (arrived or {}).items() if name in by_slot}
         desks: dict[PortId, PortDesk] = {}
         carriers: set[str] = set()
         for port, expected in sorted(inventory.items()):
@@ -191,7 +203,9 @@ class Judge:
     def _judge(self, desk: PortDesk, facts: PortFacts, now: Now, observed: float, *, may_start: bool) -> None:
         for rule in RULES:
             chosen = desk.settings[rule.id]
-            if not chosen.enabled or rule.scope == "node" or (rule.scope == "device" and not desk.carries):
+            if not chosen.enabled or rule.scope == "node":
+                continue
+            if rule.scope == "device" and not desk.carries and not _own_loss(rule, desk, facts):
                 continue
             for condition in (*rule.check(facts, chosen), *_of_gone_counters(rule, desk, facts)):
                 key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
@@ -199,6 +213,7 @@ class Judge:
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
                 if rule.once_a_day and open_before is not None and key not in desk.episodes:
                     self._cleared_by_itself(desk, key, open_before, facts)
+        desk.running.held_back = not may_start
 
     @staticmethod
     def _wake(desk: PortDesk, now: Now, *, may_start: bool) -> float:
@@ -220,8 +235,7 @@ class Judge:
         if episode.severity != "critical":
             return
         if before is not None and before.age(facts.now, facts.boot) < DAY:
-            words = f"{episode.words.removesuffix(WAITS)}{WAITS}"
-            desk.episodes[key] = msgspec.structs.replace(episode, recovering=True, words=words)
+            desk.episodes[key] = wait(episode)
         else:
             desk.self_cleared[key] = Moment(facts.now.monotonic, facts.now.wall, facts.boot)
 
@@ -231,7 +245,8 @@ class Judge:
         What was open about the port's state must still recover: a drain ends when the new card was well long enough.
         """
         desk = self.ports[port]
-        desk.running.episodes = {k: e for k, e in desk.episodes.items() if not RULE_BY_ID[rule_of(k)].counts}
+        open_still = {k: e for k, e in desk.episodes.items() if not RULE_BY_ID[rule_of(k)].counts}
+        desk.running.episodes = {k: start_over(e) if e.waits else e for k, e in open_still.items()}
         desk.windows.clear()
         desk.last.clear()
         desk.self_cleared.clear()
@@ -247,6 +262,7 @@ class Judge:
             chosen = self._of_node(rule)
             if chosen.enabled:
                 self.node.move(rule, condition, chosen, observed, may_start=may_start, wall=now.wall)
+        self.node.held_back = not may_start
         return correlate.explained(self.node_conditions, self.node.episodes)
 
     def _of_node(self, rule: str) -> Settings:
@@ -264,8 +280,12 @@ class Judge:
         """The earliest monotonic time at which an episode changes by itself."""
         times = [math.inf]
         for port, desk in self.ports.items():
+            grace = desk.link.bring_up_until
+            brought_up = grace is None or desk.running.checked is None or desk.running.checked >= grace
+            if desk.episodes and grace is not None and not brought_up:
+                times.append(grace)
             if desk.wake == -math.inf:
-                starts = may_start and port not in self.silent
+                starts = may_start and port not in self.silent and brought_up
                 times.extend(self._dues(desk.running, desk.settings, may_start=starts))
             else:
                 times.append(desk.wake + LAST_INSTANT)
@@ -312,11 +332,14 @@ class Judge:
             return PortHealth.UNKNOWN
         if absent:
             return self._health_of_absent(port)
-        worst = PortHealth.OK
+        if desk.settings["rate-low"].enabled and rate_unknown(facts):
+            return PortHealth.UNKNOWN
+        no_manager = self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts)
+        worst = PortHealth.DEGRADED if no_manager else PortHealth.OK
         for key, episode in self._speaking_for(port, desk):
+            if no_manager and key == "port-init":
+                continue  # it was the first to wait, and waits for what all wait for
             worst = max(worst, shown_health(RULE_BY_ID[rule_of(key)], episode), key=HEALTH_ORDER.index)
-        if self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts):
-            worst = max(worst, PortHealth.DEGRADED, key=HEALTH_ORDER.index)
         return worst
 
     def _health_of_absent(self, port: PortId) -> PortHealth:
@@ -324,6 +347,9 @@ class Judge:
         if self.node_conditions[correlate.ALL_MISSING].verdict is Verdict.BAD:
             return PortHealth.FAILED
         carrier = next((d for p, d in self.ports.items() if p.device == port.device and d.carries), None)
+        own = self.ports[port]
+        if own.facts is not None and own.facts.lost:
+            carrier = own
         condition = carrier.running.conditions.get("device-missing", UNKNOWN) if carrier else UNKNOWN
         if condition.verdict is Verdict.GOOD:
             return PortHealth.IGNORED  # given to somebody else on purpose
@@ -345,7 +371,7 @@ class Judge:
             for key, episode in desk.episodes.items():
                 if episode.level is not None:
                     chosen = desk.settings[rule_of(key)]
-                    subject = PortId(port.device, 0) if chosen.rule.scope == "device" else port
+                    subject = PortId(port.device, 0) if chosen.rule.scope == "device" and desk.carries else port
                     judged = desk.expected.role is Role.COMPUTE
                     found.append(_finding(subject, key, episode, chosen, judged=judged, trusted=desk.expected.trusted))
         compute = [d.expected for d in self.ports.values() if d.expected.expected and d.expected.role is Role.COMPUTE]
@@ -395,7 +421,14 @@ class Judge:
                 return f"{rule.id} {port} {episode.words} {int(episode.held)}s"
         if desk.facts is None:
             return f"{port} was not read yet"
+        if rate_unknown(desk.facts):
+            return f"{port} shows the rate of a speed that its kernel does not know"
         return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
+
+
+def _own_loss(rule: Rule, desk: PortDesk, facts: PortFacts) -> bool:
+    """Whether a port that does not speak for its device speaks for itself: the device is there, the port is not."""
+    return rule.id == "device-missing" and (facts.lost or rule.id in desk.episodes)
 
 
 def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[Condition]:

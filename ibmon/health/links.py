@@ -87,7 +87,7 @@ class LinkWatch:
         counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in signs))
         if active is not None:
             self._transition(active, moment, counts=may_count)
-            if active and not self.was_active and grace is not None:
+            if active and self.was_active is False and grace is not None:
                 self.bring_up_until = now.monotonic + grace
             self.was_active = active
         return self._sign(dip or counted, moment, now, boot, active=active, may_count=may_count)

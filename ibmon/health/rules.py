@@ -48,7 +48,8 @@ RULES: tuple[Rule, ...] = (
         alert_hold=30, hold=60, recover=5 * MINUTE, action=Mode.DRAIN,
         title="An ACTIVE port runs below its expected rate",
         means="The port carries data, but slower than it should. A collective runs at the speed of its slowest port, "
-        "so one slow port slows a whole job.",
+        "so one slow port slows a whole job. What the kernel prints for a speed that it cannot name is no rate: the "
+        "port shows as unknown, which alerts and does not drain.",
         source="a lost lane halves a collective and does not heal by itself (Meta GCM, NHC: exact rate or drain)",
         causes="a lane lost to a dirty or broken connector; a slower cable; a switch port set to a lower speed",
         todo="compare what `mlxlink -d DEVICE` says at both ends; clean and reseat the cable, then swap it; if the "

@@ -57,7 +57,6 @@ def test_global_options_stand_before_or_after_the_command(capsys, site, where, t
         (["status", "--jsno"], "no such option '--jsno'"),
         (["record", "--out", "x", "--for", "10"], '"10" is no duration; write it like "5s"'),
         (["replay", "x", "--at", "5,-1"], "'-1' is no time; write seconds, zero or more"),
-        (["replay", "x", "--json", "--metrics-at", "5"], "exclude each other"),
         (["--config", "/does/not/exist.toml", "config", "check"], "/does/not/exist.toml: no such file"),
         (["--sysfs", "/does/not/exist", "metrics", "--config", "/dev/null"], "/does/not/exist: no such directory"),
         (["status", "--url", "gpu-17"], "is no URL of a web server"),
@@ -70,6 +69,19 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(capsys, arguments, line
     assert (code, out, len(err)) == (2, "", 1)
     assert err[0].startswith("ibmon: ")
     assert line in err[0]
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_replay_prints_nothing_but_exposition_text_where_it_is_asked_for_the_metrics_of_a_time(
+    capsys, tmp_path, json_too
+):
+    file = tmp_path / "r.jsonl"
+    file.write_text('{"ibmon_recording":1}\n{"t":0,"dir":["class/infiniband"]}\n')
+    code, out, err = called(capsys, "replay", file, "--metrics-at", "5", *json_too)
+
+    assert (code, err) == (0, [])
+    assert "\nibmon_up 1\n" in out
+    assert '{"t"' not in out
 
 
 def test_each_problem_of_a_configuration_has_a_line(capsys, tmp_path):

@@ -135,8 +135,12 @@ QDR4 = {"rate": 40 * GBPS, "width": 4, "speed_word": "QDR"}
     ],
 )
 @pytest.mark.parametrize("best", [None, 100 * GBPS])
-def test_what_the_kernel_prints_for_a_speed_it_does_not_know_accuses_nobody(shown, best):
-    assert verdict("rate-low", best_rate=best, **shown) is UNKNOWN
+def test_what_the_kernel_prints_for_a_speed_it_does_not_know_is_told_and_accuses_nobody(shown, best):
+    condition = check("rate-low", best_rate=best, **shown)
+
+    assert condition.verdict is BAD
+    assert condition.reach == "warning"
+    assert condition.words.startswith("rate unknown, kernel says ")
 
 
 @pytest.mark.parametrize("shown", [{**SDR4, "speed_word": "SDR"}, {**QDR4, "link_layer": "Ethernet"}])

@@ -77,6 +77,61 @@ def test_each_name_that_a_class_stands_for_is_expected_present_or_not():
     assert [rows[name].device is not None for name in sorted(rows)] == [False, True, False]
 
 
+@pytest.mark.parametrize("match", ["mlx5_*/1", "mlx5_?/1", "*/*"])
+@pytest.mark.parametrize("slot", ["mlx5_1/1", "0000:3b:00.0/1"])
+def test_what_a_wildcard_names_and_was_active_is_expected_though_it_has_gone(match, slot):
+    rows = inventory(DECLARED + entry(match, rate=200), device("mlx5_0"), learned={slot: seen("mlx5_1/1")})
+
+    assert rows["mlx5_1/1"].expected
+    assert rows["mlx5_1/1"].trusted
+    assert rows["mlx5_1/1"].device is None
+    assert rows["mlx5_1/1"].rate == 200 * GBPS
+
+
+# ------------------------------------------------------------------------------------------------------------ count
+
+
+@pytest.mark.parametrize(
+    ("entries", "names", "missing"),
+    [
+        (entry("mlx5_*/1", count=3), ["mlx5_0", "mlx5_1"], ["mlx5_2/1"]),
+        (entry("mlx5_*/1", count=2), ["mlx5_0", "mlx5_7"], []),
+        (entry("mlx5_*/1", count=3), ["mlx5_0", "mlx5_2"], ["mlx5_1/1"]),
+        (entry("mlx5_?/1", count=2), [], ["mlx5_0/1", "mlx5_1/1"]),
+        (entry("mlx5_0/?", count=2), ["mlx5_0"], ["mlx5_0/2"]),
+        (entry("mlx5_[!0]/1", count=1), [], ["mlx5_1/1"]),
+        (entry("ib[ab]*/1", count=2), [], ["iba0/1", "ibb0/1"]),
+        (entry("mlx5_?/1", count=12), [], [f"mlx5_{i}/1" for i in range(10)]),
+        (entry("mlx5_0/1", role="storage") + entry("mlx5_*/1", count=1), ["mlx5_0"], ["mlx5_1/1"]),
+        (entry("mlx5_[12]/1", role="ignored") + entry("mlx5_*/1", count=2), ["mlx5_0", "mlx5_1"], ["mlx5_3/1"]),
+        (entry("mlx5_*/1", count=2, role="ignored"), ["mlx5_0"], []),
+    ],
+)
+def test_an_entry_that_counts_expects_so_many_ports_whoever_was_seen(entries, names, missing):
+    rows = inventory(DECLARED + entries, *map(device, names))
+
+    assert sorted(name for name, row in rows.items() if row.device is None) == missing
+    assert all(rows[name].expected and rows[name].trusted for name in missing)
+
+
+def test_ports_that_were_active_go_before_others_where_more_are_there_than_must_be():
+    learned = {f"mlx5_{i}/1": seen(f"mlx5_{i}/1") for i in (1, 2)}
+    config = DECLARED + entry("mlx5_*/1", count=2)
+
+    assert expected(config, *map(device, ("mlx5_0", "mlx5_1", "mlx5_2")), learned=learned) == ["mlx5_1/1", "mlx5_2/1"]
+
+
+def test_one_that_was_active_and_has_gone_is_the_one_that_is_missing():
+    config = DECLARED + entry("mlx5_*/1", count=2)
+
+    assert expected(config, device("mlx5_0"), learned={"s": seen("mlx5_8/1")}) == ["mlx5_0/1", "mlx5_8/1"]
+
+
+@pytest.mark.parametrize("learned", [seen("mlx5_1/1", active=False), seen("ib1/1")])
+def test_what_was_never_active_or_is_not_named_is_not_missed_where_ports_are_declared(learned):
+    assert expected(DECLARED + entry("mlx5_*/1"), learned={learned.name: learned}) == []
+
+
 def test_what_a_wildcard_names_is_expected_once_it_was_active():
     config = DECLARED + entry("mlx5_*/1")
     slot = device("mlx5_0").slot(1)

@@ -188,6 +188,34 @@ def test_no_hold_runs_in_the_grace_of_a_boot():
     assert seen[650]["ports"]["mlx5_0/1"] == "failed"
 
 
+@pytest.mark.parametrize("interval", ["5s", "10s", "20s"])
+def test_the_time_before_the_end_of_a_grace_counts_for_no_hold(interval):
+    config = CONFIG.replace('"0s"', '"600s"') + f'[sampling]\nstate_interval = "{interval}"\n'
+    seen = rows([start(), goes_down(10)], [629, 659, 660], config, uptime=0)
+
+    assert [f["rule"] for f in seen[629]["findings"]] == []
+    assert [seen[t]["drained"] for t in seen] == [False, False, True]
+
+
+def test_the_holds_of_a_port_that_came_up_in_the_grace_of_a_boot_begin_ten_minutes_after_that():
+    config = CONFIG.replace('"0s"', '"600s"')
+    down = Frame(t=0, files={**node("mlx5_0", "mlx5_1"), path("mlx5_0", "state"): "1: DOWN\n"})
+    frames = [down, comes_up(500), goes_down(700)]
+    seen = rows(frames, [710, 1129, 1130, 1159, 1160], config, uptime=0)
+
+    assert {seen[t]["ports"]["mlx5_0/1"] for t in seen} == {"failed"}
+    assert [len(seen[t]["alerts"]) for t in seen] == [0, 0, 1, 1, 1]
+    assert [seen[t]["drained"] for t in seen] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("other", [goes_down(700, "mlx5_1"), Frame(t=700, restart=True, files=goes_down(0).files)])
+def test_no_other_port_and_no_restart_has_that_time(other):
+    config = CONFIG.replace('"0s"', '"600s"')
+    down = Frame(t=0, files={**node("mlx5_0", "mlx5_1"), path("mlx5_0", "state"): "1: DOWN\n"})
+
+    assert rows([down, comes_up(500), other], [760], config, uptime=0)[760]["drained"]
+
+
 @pytest.mark.parametrize("step", [7200.0, -7200.0])
 def test_a_step_of_the_wall_clock_moves_no_hold_and_no_recovery(step):
     frames = [start(), goes_down(10), Frame(t=40, wall_step=step), comes_up(100), Frame(t=300, wall_step=-step)]
@@ -317,11 +345,42 @@ def test_a_state_that_cannot_be_read_never_drains_and_is_never_health(error):
         assert not row["drained"]
 
 
+@pytest.mark.parametrize("error", ["EIO", "EACCES", "EINVAL", "ETIMEDOUT", "EBUSY", "ECANCELED"])
+def test_a_state_that_fails_six_times_in_a_row_alerts_however_rarely_it_is_asked_for(error):
+    frames = [start(), Frame(t=10, errnos={path("mlx5_0", "state"): error})]
+    frames += [Frame(t=1000, errnos={path("mlx5_0", "state"): None})]
+    seen = rows(frames, [999, 1200])
+
+    assert [a["rule"] for a in seen[999]["alerts"]] == ["monitor-blind"]
+    assert [a["rule"] for a in seen[1200]["alerts"]] == []
+    assert seen[1200]["node"] == "fit"
+
+
+def test_where_the_probe_of_a_device_fails_no_port_of_it_was_read():
+    config = CONFIG.replace("mlx5_[0-1]/1", "mlx5_0/[12]")
+    files = {**port("mlx5_0"), **{file.replace("ports/1", "ports/2"): text for file, text in port("mlx5_0").items()}}
+    errors = {path("mlx5_0", "state", n): "ETIMEDOUT" for n in (1, 2)}
+    seen = rows([Frame(t=0, files=files), Frame(t=10, errnos=errors)], [999], config)
+
+    assert [a["port"] for a in seen[999]["alerts"]] == ["mlx5_0/1", "mlx5_0/2"]
+
+
 def test_a_class_that_cannot_be_listed_makes_the_node_unknown_and_no_port_missing():
     seen = rows([start(), Frame(t=10, errnos={"class/infiniband": "EIO"})], [200])
 
     assert not seen[200]["drained"]
     assert not any(f["rule"] == "device-missing" for f in seen[200]["findings"])
+
+
+def test_ports_that_all_wait_for_a_manager_are_degraded_whichever_waited_first():
+    first = Frame(t=100, files=port("mlx5_0", INIT))
+    seen = rows([start(), first, Frame(t=130, files=port("mlx5_1", INIT))], [110, 150, 400])
+
+    assert seen[110]["ports"] == {"mlx5_0/1": "failed", "mlx5_1/1": "ok"}
+    for t in (150, 400):
+        assert seen[t]["ports"] == {"mlx5_0/1": "degraded", "mlx5_1/1": "degraded"}
+        assert seen[t]["node"] == "unknown"
+    assert [f["port"] for f in seen[400]["findings"]] == [""]
 
 
 def test_init_is_not_down():

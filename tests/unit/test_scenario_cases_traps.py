@@ -156,6 +156,21 @@ def test_the_rate_of_a_port_that_is_down_is_no_second_fault(text):
     assert {f["rule"] for _, row in seen for f in row["findings"]} == {"port-down"}
 
 
+@pytest.mark.parametrize(
+    ("text", "layer"),
+    [("10 Gb/sec (4X SDR)", "InfiniBand"), ("2.5 Gb/sec (1X SDR)", "InfiniBand"), ("40 Gb/sec (4X QDR)", "Ethernet")],
+)
+def test_a_rate_that_the_kernel_cannot_name_is_unknown_and_an_alert_and_no_drain(text, layer):
+    shown = {path("mlx5_0", "rate"): f"{text}\n", path("mlx5_0", "link_layer"): f"{layer}\n"}
+    seen = changes([Frame(t=0, files={**port("mlx5_0"), **port("mlx5_1"), **shown})], HOUR)
+    last = seen[-1][1]
+
+    assert last["ports"] == {"mlx5_0/1": "unknown", "mlx5_1/1": "ok"}
+    assert last["node"] == "unknown"
+    assert last["alerts"] == [{"rule": "rate-low", "port": "mlx5_0/1", "severity": "warning"}]
+    assert not any(row["drained"] for _, row in seen)
+
+
 def test_a_peer_that_reboots_costs_one_bounce_and_nothing_else():
     seen = changes([start(), goes_down(100), comes_up(125)], 2 * HOUR)
 
