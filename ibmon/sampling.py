@@ -221,16 +221,22 @@ class Sampler:
         self._mute(schedule, reading, now)
 
     def _mute(self, schedule: DeviceSchedule, reading: Reading, now: float) -> None:
-        """Leave counter files alone that fail again and again; never the state of a port."""
+        """Leave counter files alone that fail again and again; never the state of a port.
+
+        A timeout is the file's own only where the device answered beside it.
+        """
         failures = schedule.failures
         if not failures and not reading.errnos:
             return
+        columns = schedule.layout.columns
+        answers = any(columns[i].level is Level.ATTR and i not in reading.errnos for i in reading.columns)
+        others = GONE_ERRNOS if answers else GONE_ERRNOS | BACKOFF_ERRNOS
         for i in reading.columns:
             code = reading.errnos.get(i)
             if code is None:
                 if failures.pop(i, None) is not None:
                     schedule.muted.pop(i, None)
-            elif code not in BACKOFF_ERRNOS | GONE_ERRNOS and schedule.layout.columns[i].level is not Level.ATTR:
+            elif code not in others and columns[i].level is not Level.ATTR:
                 failures[i] = failures.get(i, 0) + 1
                 if failures[i] >= MUTE_AFTER:
                     schedule.muted[i] = now + MUTE_SECONDS

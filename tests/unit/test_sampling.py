@@ -347,6 +347,22 @@ def test_a_device_that_is_going_is_no_reason_to_mute(code):
     assert until_muted(sampler(), code) == list(range(0, 600, 10))
 
 
+def test_a_counter_that_always_times_out_beside_a_state_that_answers_is_muted_too():
+    """Else its device would be left alone for a minute again and again, and the node be unknown in each."""
+    plan = sampler()
+
+    assert until_muted(plan, errno.ETIMEDOUT) == [0, 65, 130]
+    assert plan.devices["mlx5_0"].backoff_until is None
+
+
+def test_a_device_that_times_out_as_a_whole_is_no_reason_to_mute():
+    plan = sampler()
+    for second in range(0, 600, 5):
+        ask(plan, float(second), dict.fromkeys(range(20), errno.ETIMEDOUT))
+
+    assert plan.devices["mlx5_0"].muted == {}
+
+
 def test_a_new_generation_of_the_device_forgets_what_was_muted():
     plan = sampler()
     until_muted(plan)
