@@ -135,6 +135,7 @@ class Daemon:
         self._stopping = False
         self._turned: float | None = None
         self._reading = False  # reads are out
+        self._begun = False  # what only a start needs has been done
         self._owed: float | None = None  # since when a verdict waits for reads that are out
         self._stop_file = False
         self._troubles: dict[str, str] = {}
@@ -265,7 +266,6 @@ class Daemon:
 
     def loop(self) -> None:
         """Turn until `stop`. One turn: take what came, ask for what is due, judge and act, publish."""
-        host.trim_memory()
         self._notifier.send("READY=1", f"STATUS=serving {self.server.url}metrics")
         while not self._stopping:
             self._turn(self._take())
@@ -367,6 +367,9 @@ class Daemon:
         if self._condition is not None:
             snapshot = self._condition.show(snapshot)
         self.snapshot = snapshot
+        if not self._begun and self.engine.devices.ever_listed and not self.engine.sampler.discovering:
+            self._begun = True
+            host.trim_memory()
         self._self_metrics.refresh(now.monotonic)
         if self._verdict is not None:
             try:

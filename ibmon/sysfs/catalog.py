@@ -6,6 +6,7 @@ Owns the reading of ``catalog.json`` and the naming rule. It must not read count
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -94,8 +95,16 @@ _PLACEHOLDER: Final = re.compile(r"\{[a-z]+\}")
 _ANY_NAME: Final = "*"
 
 
-_DATA: Final = msgspec.json.decode(Path(__file__).with_name("catalog.json").read_bytes(), type=_Catalog)
-_BY_NAME: Final = {(entry.level, entry.name): entry for entry in _DATA.entries}
+def _load() -> _Catalog:
+    """The data file. The few words that stand in each row are one string for all of them: it lives in every process."""
+    data = msgspec.json.decode(Path(__file__).with_name("catalog.json").read_bytes(), type=_Catalog)
+    replace, intern = msgspec.structs.replace, sys.intern
+    rows = [replace(row, unit=intern(row.unit), drivers=intern(row.drivers)) for row in data.entries]
+    return _Catalog(rows, data.node_exporter)
+
+
+_DATA: Final = _load()
+_BY_NAME: Final = {level: {row.name: row for row in _DATA.entries if row.level == level} for level in LEVELS}
 _NUMBERED: Final = {(e.level, _PLACEHOLDER.sub("{}", e.name)): e for e in _DATA.entries if "{" in e.name}
 
 
@@ -110,13 +119,13 @@ def lookup(level: Level, name: str, driver: str | None = None) -> Entry | None:
     A number in the name stands for a placeholder (``TxFlitVL3`` finds ``TxFlitVL{vl}``). With driver ``ionic``,
     whose names come from firmware, an unknown port hw counter finds the entry ``*``.
     """
-    if (entry := _BY_NAME.get((level, name))) is not None:
+    if (entry := _BY_NAME[level].get(name)) is not None:
         return entry
     for number in _NUMBER.finditer(name):
         key = f"{name[: number.start()]}{{}}{name[number.end() :]}"
         if (entry := _NUMBERED.get((level, key))) is not None:
             return entry
-    return _BY_NAME.get((level, _ANY_NAME)) if driver == "ionic" else None
+    return _BY_NAME[level].get(_ANY_NAME) if driver == "ionic" else None
 
 
 def maximum(level: Level, name: str, driver: str | None, *, extended: bool | None = None) -> int | None:
