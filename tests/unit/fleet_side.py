@@ -14,6 +14,7 @@ from ibmon.messages import FleetWord
 from ibmon.model import Finding, Intent, Mode, NodeFitness, Now, Ownership, Severity
 from ibmon.picture import drain_view
 from ibmon.ports import SchedulerError, StoreError
+from ibmon.recording import SchedulerAct
 from ibmon.report import Reply
 from ibmon.runtime.memory_store import MemoryStore
 
@@ -252,3 +253,8 @@ class DeskNode:
         for _ in range(int(seconds / 2)):
             self.after(2.0)
             self.report()
+
+
+def act(fleet, do, by="admin", reason="bad DIMM"):
+    """Somebody does something at the scheduler, or to it."""
+    fleet.cluster.act(NAME, SchedulerAct(by=by, do=do, reason=reason))
