@@ -8,6 +8,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import compress
+from operator import ne
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +21,7 @@ from ibmon.health.judge import PortDesk
 from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
+from ibmon.picking import picker
 from ibmon.sampling import GONE_ERRNOS
 from ibmon.snapshot import DeviceView
 
@@ -151,22 +155,24 @@ class Devices:
         if known is None or known.device.layout.generation != reading.generation:
             return None
         old = known.sample
-        changed = old.changed(reading)
+        changed = _changed(old, reading)
         new = old.merge(reading, tiers, changed)
         if Tier.STATE in tiers and all(new.values[i] is None for i in new.layout.tiers[Tier.STATE]):
             # No port's state could be read: the device was not seen, however young the attempt.
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
-        for code in reading.errnos.values():
-            known.read_errors[code] = known.read_errors.get(code, 0) + 1
-        if known.stalled or reading.errnos or not known.watched.isdisjoint(changed):
-            self.changes += 1
-        was_stalled = known.stalled
+        errnos, was_stalled = reading.errnos, known.stalled
         known.sample, known.view, known.stalled = new, None, False
         _count_polls(known, tiers, reading)
-        if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(reading.errnos)):
+        if not errnos and not changed and not was_stalled:
+            return _NOTHING
+        for code in errnos.values():
+            known.read_errors[code] = known.read_errors.get(code, 0) + 1
+        if was_stalled or errnos or not known.watched.isdisjoint(changed):
+            self.changes += 1
+        if not (known.judged.keys().isdisjoint(changed) and known.judged.keys().isdisjoint(errnos)):
             _look_at_counters(known)
-        gone = bool(reading.errnos) and all(reading.errnos.get(i) == errno.ENODEV for i in reading.columns)
-        gone = gone or any(code in GONE_ERRNOS and i in changed for i, code in reading.errnos.items())
+        gone = bool(errnos) and all(errnos.get(i) == errno.ENODEV for i in reading.columns)
+        gone = gone or any(code in GONE_ERRNOS and i in changed for i, code in errnos.items())
         if not changed and not gone and not was_stalled:
             return _NOTHING
         columns = new.layout.columns
@@ -303,6 +309,18 @@ class Devices:
         return out
 
 
+_picker = lru_cache(maxsize=4096)(picker)  # the same columns are read again and again
+
+
+def _changed(sample: Sample, reading: Reading) -> dict[int, int | None]:
+    """The columns for which a reading has another value than the sample, with that value."""
+    columns, values = reading.columns, reading.values
+    before = _picker(columns)(sample.values)
+    if values == before:
+        return {}
+    return dict(compress(zip(columns, values, strict=True), map(ne, values, before)))
+
+
 def counter_key(column: Column) -> str:
     """The key of a judged counter: ``counters/symbol_error``."""
     return f"{column.level.value}/{column.name}"
@@ -353,7 +371,12 @@ def _count_polls(known: Present, tiers: tuple[Tier, ...], reading: Reading) -> N
 
     After a firmware timeout one port's state is asked for alone: where it fails, no port's could be read.
     """
-    probe = Tier.STATE not in tiers and not set(reading.columns).isdisjoint(known.device.layout.tiers[Tier.STATE])
+    states = known.device.layout.tiers[Tier.STATE]
+    if Tier.STATE in tiers and not reading.errnos and len(states) == len(known.ports):
+        for port in known.ports.values():
+            port.failed_polls = 0
+        return
+    probe = Tier.STATE not in tiers and not set(reading.columns).isdisjoint(states)
     failed = probe and not set(reading.columns).isdisjoint(reading.errnos)
     if Tier.STATE in tiers or failed:
         for number, port in known.ports.items():

@@ -206,7 +206,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 def _laid_over(old: Mapping[int, _T], new: Mapping[int, _T], read: tuple[int, ...]) -> Mapping[int, _T]:
     """What holds of all columns by `old`, and of those that were `read` by `new`."""
-    if not old and not new:
+    if old == new or (not new and old.keys().isdisjoint(read)):
         return old
     columns = set(read)
     return {**{i: x for i, x in old.items() if i not in columns}, **new}
@@ -226,22 +226,16 @@ class Sample(msgspec.Struct, frozen=True):
         """A sample in which nothing was read yet."""
         return cls(layout, (None,) * len(layout.columns), {}, {}, (None,) * len(Tier))
 
-    def changed(self, reading: Reading) -> tuple[int, ...]:
-        """The columns for which a reading has another value than this sample."""
-        values = self.values
-        return tuple([i for i, value in zip(reading.columns, reading.values, strict=True) if values[i] != value])
-
-    def merge(self, reading: Reading, tiers: tuple[Tier, ...], changed: tuple[int, ...]) -> Sample:
-        """This sample with a newer reading of those tiers laid over it, by which `changed` have changed."""
+    def merge(self, reading: Reading, tiers: tuple[Tier, ...], changed: Mapping[int, int | None]) -> Sample:
+        """This sample with a newer reading of those tiers laid over it, by which `changed` have changed to other values."""
         read_at = list(self.read_at)
         for tier in tiers:
             read_at[tier] = reading.ended
         values = self.values
         if changed:
-            newer = dict(zip(reading.columns, reading.values, strict=True))
             merged = list(values)
-            for i in changed:
-                merged[i] = newer[i]
+            for i, value in changed.items():
+                merged[i] = value
             values = tuple(merged)
         errnos = _laid_over(self.errnos, reading.errnos, reading.columns)
         words = _laid_over(self.words, reading.words, reading.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ibmon.model import Layout, Now, Sample
@@ -19,7 +20,7 @@ class CounterHistory:
     saturated: dict[int, bool] = field(default_factory=dict)
     _rises: dict[int, tuple[float, int, int]] = field(default_factory=dict)  # since, in this half window, in the last
 
-    def take(self, old: Sample, new: Sample, columns: tuple[int, ...], now: Now) -> dict[int, int]:
+    def take(self, old: Sample, new: Sample, columns: Iterable[int], now: Now) -> dict[int, int]:
         """The rise of every counter among `columns` that rose, by column.
 
         A decrease is a reset: the rise is then the new value (a lower bound), except where the field wraps.

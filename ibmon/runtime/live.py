@@ -273,8 +273,9 @@ class Daemon:
     def _take(self) -> list[Item]:
         """Wait until something comes or is due; then all that came."""
         items: list[Item] = []
-        if self._reading:
+        if self._reading or self._readers.asked:
             time.sleep(GATHER)  # they end within that: one wake for all, and none for the first
+            items += self._readers.collect()
             if self._drain(items):
                 return items
         wait = self.engine.next_due() - time.monotonic()

@@ -106,7 +106,16 @@ class Readers:
             else:
                 jobs.append(effect)
         if jobs:
-            self.pool.submit(jobs)
+            self.pool.submit(jobs, collected=True)
+
+    @property
+    def asked(self) -> bool:
+        """Whether something is to be collected."""
+        return self.pool.asked
+
+    def collect(self) -> list[Event]:
+        """Events of what was asked for last, which are not posted then. It must be called soon after `carry_out`."""
+        return self.pool.collect()
 
     def turn(self) -> None:
         """Once in every turn of the loop: keep the note true, and see whether earlier reads have ended."""

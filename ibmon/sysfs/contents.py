@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 from typing import Final, NamedTuple, TypeAlias
 
 from ibmon.model import Column, Device, Level, Now, Reading
@@ -103,12 +105,10 @@ class Contents:
     def take(self, made: Pass, found: Sequence[Content], started: Now, ended: Now) -> Reading:
         """What was found in the files of a pass, slot by slot, as a reading."""
         known = made.files(self._contents)
-        if known != tuple(found):
-            for slot, content, before in zip(made.slots, found, known, strict=True):
-                if content != before:
-                    self._contents[slot] = content
-                    for index in self._fed[slot]:
-                        self._decode(index, content)
+        for slot, content in compress(zip(made.slots, found, strict=True), map(ne, found, known)):
+            self._contents[slot] = content
+            for index in self._fed[slot]:
+                self._decode(index, content)
         errnos, words = self._errnos, self._words
         return Reading(
             self.device.name,

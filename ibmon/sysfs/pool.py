@@ -1,7 +1,8 @@
 """The reader threads of the live runtime: jobs in, events out, and nobody waits for a device that hangs.
 
 Owns the threads and their queue. One thread asks its source; when it is told that the thread is stuck, a successor with
-a source of its own takes over and the stuck one ends by itself. When to give a device up is decided in
+a source of its own takes over and the stuck one ends by itself. Where all answers come at once, as on a healthy node,
+the thread that wants them asks and collects by itself, and no other is woken. When to give a device up is decided in
 `ibmon.sampling`.
 """
 
@@ -34,9 +35,9 @@ Job: TypeAlias = ReadListing | Discover | Read
 Task: TypeAlias = tuple[Job, Question | None]
 """A job, and what a source is asked for it: nothing where it is a look at a device, or a read of one that has gone."""
 
-BATCH: Final = (32, 4096)
+BATCH: Final = (512, 16_384)
 """Questions that a source is asked at once, and their columns together: to wake a process for each read costs as much
-as the read, and what waits on its way must fit into a socket's buffer."""
+as the read, and what waits on its way to it must fit into a socket's buffer."""
 
 
 class _Left(NamedTuple):
@@ -44,6 +45,13 @@ class _Left(NamedTuple):
 
     pid: int
     jobs: deque[Job]
+
+
+class _Handed(NamedTuple):
+    """What a source was asked already: the worker of that source waits for the answers."""
+
+    source: Source
+    tasks: list[Task]
 
 
 class ReaderPool:
@@ -78,8 +86,11 @@ class ReaderPool:
         self._left: dict[str, _Left] = {}
         self._overdue: set[str] = set()  # given up while their job still waited for its turn
         self._devices: dict[str, Device] = {}
-        self._batch: deque[Task] = deque()  # what the present worker has taken; it is at the first
+        self._batch: deque[Task] = deque()  # what the present source is asked; it is at the first
         self._began = 0.0  # monotonic time at which it began with that
+        self._idle = False  # the worker waits for work
+        self._asked = False  # the batch was asked for by whoever will collect it
+        self._handed: list[_Handed] = []  # what was asked for and did not come in time
         self._closed = False
         self._told: set[str] = set()  # reasons that were logged
         self._count = 0
@@ -91,12 +102,24 @@ class ReaderPool:
         """Other patterns from the next listing on."""
         self._filter = (tuple(include), tuple(exclude))
 
-    def submit(self, jobs: Iterable[Job]) -> None:
-        """Do these in turn; each ends in one event. After `close` nothing is done any more."""
+    def submit(self, jobs: Iterable[Job], *, collected: bool = False) -> None:
+        """Do these in turn; each ends in one event. After `close` nothing is done any more.
+
+        Where the caller says that they will be `collected`, that may be asked for on the spot.
+        """
         with self._condition:
-            if not self._closed:
-                self._jobs.extend(jobs)
-                self._condition.notify()
+            if self._closed:
+                return
+            self._jobs.extend(jobs)
+            if not (collected and self._ask()):
+                self._condition.notify_all()
+
+    def collect(self) -> list[Event]:
+        """The events of what was asked for on the spot, as far as they are known by now; the rest will be posted."""
+        if not self._asked:
+            return []
+        with self._condition:
+            return self._collect()
 
     def abandon(self, device: str) -> None:
         """A device is overdue: if the worker is in it, leave that thread there and go on with a new one.
@@ -140,6 +163,7 @@ class ReaderPool:
         with self._condition:
             self._closed = True
             self._jobs.clear()
+            self._hand_over()
             self._condition.notify_all()
         self._worker.join(seconds)
         with self._condition:
@@ -147,10 +171,51 @@ class ReaderPool:
                 self._left.setdefault(_device(self._batch[0][0]), _Left(self._source.pid or 0, deque()))
         return not self._worker.is_alive() and not self.stuck()
 
+    # ------------------------------------------------------------------------------------------ on the spot
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is something to collect."""
+        return self._asked
+
+    def _ask(self) -> bool:
+        """Ask for all that waits in the caller's thread, while the worker has nothing to do; whether that was done."""
+        if not self._idle or self._batch:
+            return False
+        self._take()
+        questions = [question for _, question in self._batch if question is not None]
+        if self._jobs or not questions or not self._source.ask(questions):
+            return False  # the worker finds the batch, and does it
+        self._began = self._clock.now().monotonic
+        self._asked = True
+        return True
+
+    def _collect(self) -> list[Event]:
+        events = []
+        for answer in self._source.arrived():
+            job, _ = self._batch.popleft()
+            events.append(self._event(job, answer))
+            self._overdue.discard(_device(job))
+        if events:
+            self._began = self._clock.now().monotonic
+        self._hand_over()
+        if self._jobs:
+            self._condition.notify_all()
+        return events
+
+    def _hand_over(self) -> None:
+        """Let the worker wait for what was asked for on the spot and has not come yet."""
+        if self._asked:
+            self._asked = False
+            if self._batch:
+                self._handed.append(_Handed(self._source, list(self._batch)))
+                self._condition.notify_all()
+
     # ------------------------------------------------------------------------------------------ in the threads
 
     def _start(self) -> None:
         self._count += 1
+        self._idle = False
         self._source = self._sources()
         self._worker = threading.Thread(
             target=self._run, args=(self._source,), name=f"ibmon-reader-{self._count}", daemon=True
@@ -159,6 +224,7 @@ class ReaderPool:
 
     def _leave(self, device: str) -> None:
         """Let the worker wait for the read that it is in, and a successor do the rest."""
+        self._hand_over()
         self._overdue.discard(device)
         self._left[device] = _Left(self._source.pid or 0, deque())
         self._batch.popleft()
@@ -170,22 +236,32 @@ class ReaderPool:
     def _run(self, source: Source) -> None:
         try:
             source.open()  # before a job is taken, so that no device is blamed for it
-            while tasks := self._next():
-                if not all(self._finished(job, event) for job, event in self._do(source, tasks)):
+            while (work := self._next(source)) is not None:
+                if not all(self._finished(job, event) for job, event in work):
                     return
         finally:
             source.close()
 
-    def _next(self) -> list[Task]:
-        """The next job whose device nobody is stuck in, or several reads that are done together; none at the end."""
+    def _next(self, source: Source) -> Iterator[tuple[Job, Event]] | None:
+        """The next job whose device nobody is stuck in, or several reads that are done together; None at the end."""
         with self._condition:
-            while not self._closed:
-                self._take()
-                if self._batch:
+            while True:
+                handed = next((handed for handed in self._handed if handed.source is source), None)
+                if handed is not None:
+                    self._handed.remove(handed)
+                    return self._do(source, handed.tasks, source.rest())
+                if self._closed:
+                    return None
+                if not self._batch:
+                    self._take()
+                if self._batch and not self._asked:
                     self._began = self._clock.now().monotonic
-                    return list(self._batch)
+                    tasks = list(self._batch)
+                    questions = [question for _, question in tasks if question is not None]
+                    return self._do(source, tasks, source.answers(questions) if questions else iter(()))
+                self._idle = True
                 self._condition.wait()
-            return []
+                self._idle = False
 
     def _take(self) -> None:
         """Move jobs from the queue to the batch. A job of a device that somebody is stuck in waits for that."""
@@ -229,10 +305,10 @@ class ReaderPool:
                 self._condition.notify()
             return False
 
-    def _do(self, source: Source, tasks: Sequence[Task]) -> Iterator[tuple[Job, Event]]:
+    def _do(
+        self, source: Source, tasks: Sequence[Task], answers: Iterator[Answer | None]
+    ) -> Iterator[tuple[Job, Event]]:
         """Each job and the event that it ends in, whatever happens: without it its device would wait for ever."""
-        questions = [question for _, question in tasks if question is not None]
-        answers = source.answers(questions) if questions else iter(())
         for job, question in tasks:
             yield job, self._one(source, job) if question is None else self._answered(job, answers)
 
@@ -242,6 +318,9 @@ class ReaderPool:
         except Exception:
             log.exception("reading failed: %r", job)
             answer = None
+        return self._event(job, answer)
+
+    def _event(self, job: Job, answer: Answer | None) -> Event:
         if isinstance(answer, Listing):
             return ListingDone(answer)
         return ReadDone(answer, job.tiers) if answer is not None and isinstance(job, Read) else self._failed(job)

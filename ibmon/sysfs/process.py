@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,12 +65,12 @@ class Child:
         with contextlib.suppress(OSError):  # it has gone
             self._connection.shutdown(socket.SHUT_WR)
 
-    def answer(self, *, alone: bool) -> wire.Answer | None:
+    def answer(self, *, alone: bool) -> bytes | None:
         """Wait for the next answer, which may be followed by others if it is not `alone`.
 
-        None when the process has gone. Raises OSError and msgspec.DecodeError.
+        None when the process has gone. Raises OSError.
         """
-        while (taken := wire.take_answer(self._received)) is None:
+        while (taken := wire.take(self._received)) is None:
             if not alone:
                 time.sleep(GATHER)
             more = self._connection.recv(_RECEIVE)
@@ -79,6 +79,21 @@ class Child:
             self._received += more
         answer, self._received = taken
         return answer
+
+    def arrived(self, count: int) -> list[bytes]:
+        """The answers that are here by now, `count` at most; nothing is waited for."""
+        found: list[bytes] = []
+        with contextlib.suppress(OSError):  # there is nothing more, or it has gone: whoever waits for more sees it
+            while len(found) < count:
+                taken = wire.take(self._received)
+                if taken is not None:
+                    found.append(taken[0])
+                    self._received = taken[1]
+                elif more := self._connection.recv(_RECEIVE, socket.MSG_DONTWAIT):
+                    self._received += more
+                else:
+                    break
+        return found
 
     def end(self) -> None:
         """Close the socket, by which the process ends when it is not in a read."""
@@ -194,7 +209,7 @@ class _Asked(NamedTuple):
 
     what: str
     message: bytes
-    decoder: msgspec.msgpack.Decoder[Any]
+    decoder: wire.Decoder
     device: Device | None = None
 
 
@@ -227,6 +242,7 @@ class ChildSource:
         self._deaths = 0
         self._not_before = float("-inf")
         self._retracted = False
+        self._asked: list[_Asked] = []  # what was asked and not waited for
         self._child: Child | None = None
 
     @property
@@ -253,12 +269,32 @@ class ChildSource:
 
     def answers(self, questions: Sequence[Question]) -> Iterator[Answer | None]:
         """What is so now, question by question; None where there is no answer."""
+        return self._values([_asked(question) for question in questions], told=False)
+
+    def ask(self, questions: Sequence[Question]) -> bool:
+        """Ask without waiting for an answer; False where there is no process, or one that has died."""
+        reader = self._child
+        if reader is None or self._retracted:
+            return False
         asked = [_asked(question) for question in questions]
-        for question, answer in zip(asked, self._answers(asked), strict=True):
-            try:
-                yield _value(question, answer)
-            except SourceError:  # noqa: PERF203 - one question a round
-                yield None
+        try:
+            self._tell(reader, asked)
+        except OSError:
+            return False
+        self._asked = asked
+        return True
+
+    def arrived(self) -> list[Answer | None]:
+        """Those of the first answers to what was asked that are here by now; None for one that could not be given."""
+        reader = self._child
+        found = [] if reader is None else reader.arrived(len(self._asked))
+        answered, self._asked = self._asked[: len(found)], self._asked[len(found) :]
+        return [_value_or_none(question, answer) for question, answer in zip(answered, found, strict=True)]
+
+    def rest(self) -> Iterator[Answer | None]:
+        """The answers to what was asked that had not arrived yet; they are waited for."""
+        asked, self._asked = self._asked, []
+        return self._values(asked, told=True)
 
     def retract(self) -> None:
         """Begin nothing more of what was asked."""
@@ -279,22 +315,35 @@ class ChildSource:
 
     # ------------------------------------------------------------------------------------------ the conversation
 
-    def _answers(self, questions: Sequence[_Asked]) -> Iterator[wire.Answer | None]:
-        """An answer for each question, None where nobody could give one. All are asked before the first is taken."""
+    def _values(self, asked: Sequence[_Asked], *, told: bool) -> Iterator[Answer | None]:
+        for question, answer in zip(asked, self._answers(asked, told=told), strict=True):
+            yield _value_or_none(question, answer)
+
+    def _answers(self, questions: Sequence[_Asked], *, told: bool = False) -> Iterator[bytes | None]:
+        """An answer for each question, None where nobody could give one. All are asked before the first is taken.
+
+        Where the present process was `told` of them already, only one that replaces it must hear of them.
+        """
         left = deque(questions)
         while left:
             try:
-                reader = self._living()
+                reader = self._living(told=told)
             except SourceError:
                 yield from (None for _ in left)
                 return
-            with contextlib.suppress(OSError, msgspec.DecodeError):  # it has died, or is taken for dead
-                reader.tell(b"".join(self._before(question.device) + question.message for question in left))
+            with contextlib.suppress(OSError):  # it has died
+                if not told:
+                    self._tell(reader, left)
+                told = False
                 while left and (answer := reader.answer(alone=len(left) == 1)) is not None:
                     left.popleft()
                     yield answer
             if left:
                 self._bury(reader, left[0].what)
+
+    def _tell(self, reader: Child, questions: Iterable[_Asked]) -> None:
+        """Send questions, with what must be heard before them. Raises OSError."""
+        reader.tell(b"".join(self._before(question.device) + question.message for question in questions))
 
     def _before(self, device: Device | None) -> bytes:
         """What the process must hear before the question."""
@@ -308,7 +357,10 @@ class ChildSource:
             messages += wire.request(wire.Know(device))
         return messages
 
-    def _living(self) -> Child:
+    def _living(self, *, told: bool = False) -> Child:
+        """The process to be asked, or which was `told` already and still answers. Raises SourceError."""
+        if told and self._child is not None:
+            return self._child
         if self._child is None and not self._retracted and self._clock() >= self._not_before:
             self._begin()
         if self._child is None or self._retracted:
@@ -324,7 +376,7 @@ class ChildSource:
             log.error('event=reader-not-started error="%s"', error)
             self._wait_longer()
             return
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # it has died, or is taken for dead
+        with contextlib.suppress(OSError):  # it has died
             reader.tell(self._setup)
             if reader.answer(alone=True) is not None:
                 return
@@ -348,18 +400,27 @@ class ChildSource:
         self._not_before = self._clock() + self._backoff.next()
 
 
-def _value(question: _Asked, answer: wire.Answer | None) -> Any:
+def _value(question: _Asked, answer: bytes | None) -> Any:
     """What an answer holds. Raises SourceError."""
     if answer is None:
         raise SourceError(question.what)
-    if answer.fault:
-        log.error("%s failed:\n%s", question.what, answer.fault)
-        raise SourceError(question.what)
     try:
-        return question.decoder.decode(answer.value)
+        told = question.decoder.decode(answer)
     except msgspec.DecodeError as error:
         log.error("%s failed: %s", question.what, error)
         raise SourceError(question.what) from error
+    if told.fault:
+        log.error("%s failed:\n%s", question.what, told.fault)
+        raise SourceError(question.what)
+    return told.value
+
+
+def _value_or_none(question: _Asked, answer: bytes | None) -> Answer | None:
+    try:
+        found: Answer = _value(question, answer)
+    except SourceError:
+        return None
+    return found
 
 
 def _compact(device: Device) -> Device:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Final, Protocol
 
@@ -183,19 +184,24 @@ class FileReader:
         wanted = contents.over(columns)
         files.refresh(wanted.directories)
         slots, fds = wanted.slots, wanted.files(files.fds)
-        found: list[Content] = []
-        append = found.append
+        raws: list[bytes] = []
+        failed: dict[int, int] = {}
         answers = map(os.pread, fds, repeat(_SHORT), repeat(0))  # a failure ends one call, not the walk
-        while len(found) < len(fds):
+        while len(raws) < len(fds):
             try:
-                for raw in answers:
-                    append(raw if len(raw) < _SHORT else files.read(slots[len(found)]))
+                raws.extend(answers)  # what came before a failure stays
             except OSError as error:  # noqa: PERF203 - one file a round
-                content = self._again(files, slots[len(found)], error)
+                content = self._again(files, slots[len(raws)], error)
                 if content is None:
                     files.close()
                     return gone(device.name, device.layout.generation, columns, started, self._clock.now())
-                append(content)
+                if isinstance(content, int):
+                    failed[len(raws)] = content
+                    content = b""
+                raws.append(content)
+        if max(map(len, raws), default=0) >= _SHORT:
+            _read_long(files, slots, raws, failed)
+        found = [failed.get(i, raw) for i, raw in enumerate(raws)] if failed else raws
         contents.take_statistics(wanted)
         return contents.take(wanted, found, started, self._clock.now())
 
@@ -220,6 +226,16 @@ class FileReader:
             return files.read(slot)
         except OSError as lost:
             return lost.errno or errno.EIO
+
+
+def _read_long(files: Files, slots: Sequence[int], raws: list[bytes], failed: dict[int, int]) -> None:
+    """Read those anew and whole that hold more than was asked for."""
+    for position, raw in enumerate(raws):
+        if len(raw) >= _SHORT:
+            try:
+                raws[position] = files.read(slots[position])
+            except OSError as error:
+                failed[position] = error.errno or errno.EIO
 
 
 def _drop(files: Files) -> None:

@@ -61,6 +61,18 @@ class Source(Protocol):
         """
         ...
 
+    def ask(self, questions: Sequence[Question]) -> bool:
+        """Ask without waiting for an answer; False where that cannot be done, and nothing was asked."""
+        ...
+
+    def arrived(self) -> list[Answer | None]:
+        """Those of the first answers to what was asked that are here by now; None for one that could not be given."""
+        ...
+
+    def rest(self) -> Iterator[Answer | None]:
+        """The answers to what was asked that had not arrived yet; they are waited for."""
+        ...
+
     def retract(self) -> None:
         """Begin nothing more of what was asked; the answer that is being worked on is still wanted."""
         ...
@@ -120,6 +132,18 @@ class LocalSource:
             include, exclude, functions, known = question
             return discover.list_devices(self._tree, include, exclude, self._clock.now(), functions, known=known)
         return self.files.read(*question)
+
+    def ask(self, questions: Sequence[Question]) -> bool:
+        """Whoever asks would wait: a read is done where it is asked for."""
+        return False
+
+    def arrived(self) -> list[Answer | None]:
+        """Nothing was asked without being waited for."""
+        return []
+
+    def rest(self) -> Iterator[Answer | None]:
+        """Nothing was asked without being waited for."""
+        return iter(())
 
     def retract(self) -> None:
         """Nothing is begun before its answer is taken."""

@@ -6,7 +6,7 @@ Values and their bytes only. One end asks and waits, the other answers; nobody s
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -68,23 +68,29 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
 Request: TypeAlias = Setup | List | Describe | Know | Drop | Fetch
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The one answer to a question: an encoded Listing, Device, None or Reading.
+_T = TypeVar("_T")
 
-    `fault` is the trace of an error of ours, in which case the value means nothing.
+
+class Answer(msgspec.Struct, Generic[_T], frozen=True, array_like=True):
+    """The one answer to a question: a Listing, Device, None or Reading.
+
+    `fault` is the trace of an error of ours, in which case there is no value.
     """
 
-    value: msgspec.Raw
+    value: _T | None
     fault: str = ""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
-_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
 
-LISTING: Final = msgspec.msgpack.Decoder(Listing)
-DEVICE: Final[msgspec.msgpack.Decoder[Device | None]] = msgspec.msgpack.Decoder(Device | None)
-READING: Final = msgspec.msgpack.Decoder(Reading)
+Decoder: TypeAlias = msgspec.msgpack.Decoder[Answer[Any]]
+"""Takes apart what answers a question of one kind."""
+
+LISTING: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Listing])
+DEVICE: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Device])
+READING: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Reading])
+READY: Final[Decoder] = msgspec.msgpack.Decoder(Answer[None])
 
 
 def request(message: Request) -> bytes:
@@ -94,26 +100,21 @@ def request(message: Request) -> bytes:
 
 def answer(value: Listing | Device | Reading | None = None, fault: str = "") -> bytes:
     """An answer as it is sent."""
-    return _framed(_ENCODER.encode(Answer(msgspec.Raw(_ENCODER.encode(value)), fault)))
+    return _framed(_ENCODER.encode(Answer(value, fault)))
 
 
 def take_request(received: bytes) -> tuple[Request, bytes] | None:
     """The first request and what follows it; None while it is not whole. Raises msgspec.DecodeError."""
-    taken = _take(received)
+    taken = take(received)
     return None if taken is None else (_REQUESTS.decode(taken[0]), taken[1])
-
-
-def take_answer(received: bytes) -> tuple[Answer, bytes] | None:
-    """The first answer and what follows it; None while it is not whole. Raises msgspec.DecodeError."""
-    taken = _take(received)
-    return None if taken is None else (_ANSWERS.decode(taken[0]), taken[1])
 
 
 def _framed(content: bytes) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
-def _take(received: bytes) -> tuple[bytes, bytes] | None:
+def take(received: bytes) -> tuple[bytes, bytes] | None:
+    """The first message, which is not decoded, and what follows it; None while it is not whole."""
     if len(received) < _LENGTH.size:
         return None
     end = _LENGTH.size + _LENGTH.unpack_from(received)[0]
