@@ -52,7 +52,7 @@ class Present:
     modules: tuple[tuple[int, str], ...]  # columns of temperatures, with the module's label
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
-    view: DeviceView | None = None  # rebuilt when anything above changed
+    view: DeviceView | None = None  # made anew when anything above changed but the time of the sample
 
     def seen_state(self) -> Now | None:
         """When the state of its ports was last read."""
@@ -87,7 +87,8 @@ class Change:
     links: bool = False
 
 
-_NOTHING = Change({}, {}, {}, gone=False)
+NOTHING = Change({}, {}, {}, gone=False)
+"""What a reading brought that holds what was known, from a device that answered before."""
 
 
 class Devices:
@@ -157,14 +158,16 @@ class Devices:
         old = known.sample
         changed = _changed(old, reading)
         new = old.merge(reading, tiers, changed)
-        if Tier.STATE in tiers and all(new.values[i] is None for i in new.layout.tiers[Tier.STATE]):
+        errnos, was_stalled = reading.errnos, known.stalled
+        states = new.layout.tiers[Tier.STATE]
+        if Tier.STATE in tiers and (errnos or not states) and all(new.values[i] is None for i in states):
             # No port's state could be read: the device was not seen, however young the attempt.
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
-        errnos, was_stalled = reading.errnos, known.stalled
-        known.sample, known.view, known.stalled = new, None, False
+        known.sample, known.stalled = new, False
         _count_polls(known, tiers, reading)
         if not errnos and not changed and not was_stalled:
-            return _NOTHING
+            return NOTHING
+        known.view = None
         for code in errnos.values():
             known.read_errors[code] = known.read_errors.get(code, 0) + 1
         if was_stalled or errnos or not known.watched.isdisjoint(changed):
@@ -174,7 +177,7 @@ class Devices:
         gone = bool(errnos) and all(errnos.get(i) == errno.ENODEV for i in reading.columns)
         gone = gone or any(code in GONE_ERRNOS and i in changed for i, code in errnos.items())
         if not changed and not gone and not was_stalled:
-            return _NOTHING
+            return NOTHING
         columns = new.layout.columns
         rises = known.history.take(old, new, changed, reading.ended)
         firsts = {
@@ -195,10 +198,11 @@ class Devices:
     def all_fresh(self, now: Now, longest_gap: float) -> bool:
         """Whether every device was read lately."""
         earliest = now.monotonic - longest_gap
-        return all(
-            not p.stalled and (seen := p.sample.read_at[0]) is not None and seen.monotonic >= earliest
-            for p in self.present.values()
-        )
+        for known in self.present.values():
+            seen = known.sample.read_at[Tier.STATE]
+            if known.stalled or seen is None or seen.monotonic < earliest:
+                return False
+        return True
 
     def company(self, now: Now, longest_gap: float) -> Company:
         """What all devices have to do with the verdict on one; the same for each of them at one instant."""
@@ -285,17 +289,21 @@ class Devices:
         """Every present device for the snapshot, by name."""
         out = []
         for _, known in sorted(self.present.items()):
-            if known.view is None:
-                known.view = DeviceView(
+            view, sample = known.view, known.sample
+            if view is None:
+                view = DeviceView(
                     device=known.device,
-                    sample=known.sample,
+                    sample=sample,
                     stalled=known.stalled,
                     sampled=known.seen_state(),
                     read_errors=dict(known.read_errors),
                     resets=dict(known.history.resets),
                     saturated=dict(known.history.saturated),
                 )
-            out.append(known.view)
+            elif view.sample is not sample:
+                view = msgspec.structs.replace(view, sample=sample, sampled=known.seen_state())
+            known.view = view
+            out.append(view)
         return tuple(out)
 
     def moved(self, name: str, now: float) -> dict[int, tuple[tuple[Column, int], ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ibmon.announce import log
-from ibmon.devices import Change, Devices, at_once
+from ibmon.devices import NOTHING, Change, Devices, at_once
 from ibmon.health import kernel_log
 from ibmon.health.judge import Judge
 from ibmon.messages import (
@@ -177,7 +177,8 @@ class Intake:
             self.out.append(self.sampler.discover(reading.device, now.monotonic))
             self.sampler.hotplug(now.monotonic)
         present = self.devices.present[reading.device]
-        self._count(reading.device, change, now)
+        if change is not NOTHING:
+            self._count(reading.device, change, now)
         uptime = now.monotonic - self._booted
         grace = BRING_UP_GRACE if uptime < self._grace() else None
         for port in present.device.ports:
@@ -196,6 +197,8 @@ class Intake:
             )
             if flapped:
                 self._log("info", "flap", port=str(port.id), counted=desk.link.memory.flaps[-1].counted)
+        if change is NOTHING:
+            return
         extra: tuple[int, ...] = ()
         for number, (before, after) in change.states.items():
             if before is not None:

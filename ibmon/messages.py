@@ -6,7 +6,7 @@ Pure values. A runtime turns the outside world into events and carries effects o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -261,6 +261,8 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect: TypeAlias = (
-    ReadListing | Discover | Read | Abandon | Forget | Drain | Release | Observe | Send | Alerts | Save | Log | Answer
-)
+OfReaders: TypeAlias = ReadListing | Discover | Read | Abandon | Forget
+OF_READERS: Final = (ReadListing, Discover, Read, Abandon, Forget)
+"""What is the business of those that read; it changes nothing."""
+
+Effect: TypeAlias = OfReaders | Drain | Release | Observe | Send | Alerts | Save | Log | Answer

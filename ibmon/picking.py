@@ -15,4 +15,7 @@ def picker(positions: Iterable[int]) -> Picker:
     wanted = tuple(positions)
     if len(wanted) > 1:
         return itemgetter(*wanted)
-    return lambda items: tuple(items[position] for position in wanted)
+    if not wanted:
+        return lambda _: ()
+    [only] = wanted
+    return lambda items: (items[only],)

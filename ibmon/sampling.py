@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ibmon.config import SamplingConfig
 from ibmon.messages import Abandon, Discover, Effect, Read, ReadListing
@@ -32,12 +33,22 @@ REDISCOVER_SECONDS = 600.0
 """How often static facts are read again where no event asked for it (a netdev renamed, a character device added)."""
 
 
+_TIERS = tuple(Tier)
+
+
+class _Plan(NamedTuple):
+    """What is due of a device, and by Tier when each is due after that."""
+
+    tiers: tuple[Tier, ...]
+    due: tuple[float, ...]
+
+
 @dataclass(slots=True)
 class DeviceSchedule:
     """What is due for one device."""
 
     layout: Layout
-    due: list[float]  # by Tier
+    due: tuple[float, ...]  # by Tier
     rediscover: float
     outstanding: float | None = None  # when the read that is out was asked for
     stalled: bool = False
@@ -78,7 +89,8 @@ class Sampler:
         self.config = config
         self._listing_due = min(self._listing_due, self._next(config.state_interval, now))
         for schedule in self.devices.values():
-            schedule.due = [min(d, self._next(i, now)) for d, i in zip(schedule.due, self._intervals(), strict=True)]
+            due = zip(schedule.due, self._intervals(), strict=True)
+            schedule.due = tuple(min(at, self._next(interval, now)) for at, interval in due)
 
     # ------------------------------------------------------------------------------------------ what is due
 
@@ -92,8 +104,21 @@ class Sampler:
             self._listing_out = now
             self._listing_due = self._next(self.config.state_interval, now, strictly=True)
             effects.append(ReadListing())
+        plans: dict[tuple[float, ...], _Plan] = {}  # devices that were found together are read together
         for name, schedule in self.devices.items():
-            effects.extend(self._reads(name, schedule, now))
+            if schedule.outstanding is not None or name in self.quarantined:
+                continue
+            if now >= schedule.rediscover:
+                schedule.rediscover = now + REDISCOVER_SECONDS
+                effects.append(self.discover(name, now))
+                continue
+            plan = plans.get(schedule.due)
+            if plan is None:
+                plan = plans[schedule.due] = self._plan(schedule.due, now)
+            if plan.tiers:
+                schedule.due = plan.due
+                if (read := self._read(name, schedule, plan.tiers, now)) is not None:
+                    effects.append(read)
         return effects
 
     def _hanging(self, now: float) -> str | None:
@@ -118,28 +143,26 @@ class Sampler:
             self.quarantined |= {first}
         return first
 
-    def _reads(self, name: str, schedule: DeviceSchedule, now: float) -> list[Effect]:
-        if schedule.outstanding is not None or name in self.quarantined:
-            return []
-        if now >= schedule.rediscover:
-            schedule.rediscover = now + REDISCOVER_SECONDS
-            return [self.discover(name, now)]
-        tiers = tuple(tier for tier in Tier if now >= schedule.due[tier])
-        if not tiers:
-            return []
-        for tier, interval in zip(Tier, self._intervals(), strict=True):
-            if tier in tiers:
-                schedule.due[tier] = self._next(interval, now, strictly=True)
+    def _plan(self, due: tuple[float, ...], now: float) -> _Plan:
+        """The tiers that are due now, and when each is due after that."""
+        tiers = tuple(tier for tier in _TIERS if now >= due[tier])
+        intervals = self._intervals()
+        after = (self._next(intervals[t], now, strictly=True) if t in tiers else due[t] for t in _TIERS)
+        return _Plan(tiers, tuple(after))
+
+    @staticmethod
+    def _read(name: str, schedule: DeviceSchedule, tiers: tuple[Tier, ...], now: float) -> Read | None:
+        """The read of a device whose `tiers` are due: after a firmware timeout later, and then a probe first."""
         if schedule.backoff_until is not None:
             if now < schedule.backoff_until:
-                return []
+                return None
             tiers, columns = (), schedule.probe()
         else:
             columns = schedule.columns(tiers, now)
         if not columns:
-            return []
+            return None
         schedule.outstanding = now
-        return [Read(name, schedule.layout.generation, tiers, columns)]
+        return Read(name, schedule.layout.generation, tiers, columns)
 
     def discover(self, name: str, now: float) -> Discover:
         """Ask for a device's static facts."""
@@ -157,16 +180,27 @@ class Sampler:
 
     def next_due(self) -> float:
         """The earliest monotonic time at which `due` gives something without new input."""
-        times = [self._listing_due] if self._listing_out is None else []
-        deadline = self.config.read_deadline
+        earliest = self._listing_due if self._listing_out is None else math.inf
+        out = math.inf  # when the oldest of the reads and looks was asked for that are out
         for name, schedule in self.devices.items():
             if schedule.outstanding is not None:
-                if not schedule.stalled:
-                    times.append(schedule.outstanding + deadline)
+                if schedule.outstanding < out and not schedule.stalled:
+                    out = schedule.outstanding
             elif name not in self.quarantined:
-                times.append(min(*schedule.due, schedule.rediscover))
-        times.extend(asked + deadline for name, asked in self.discovering.items() if name not in self.quarantined)
-        return min(times, default=math.inf)
+                for at in (schedule.rediscover, *schedule.due):
+                    if at < earliest:
+                        earliest = at
+        for name, asked in self.discovering.items():
+            if asked < out and name not in self.quarantined:
+                out = asked
+        return min(earliest, out + self.config.read_deadline)
+
+    def reading(self) -> bool:
+        """Whether reads are out that are not overdue."""
+        for schedule in self.devices.values():  # noqa: SIM110 - a generator costs a call for each device
+            if schedule.outstanding is not None and not schedule.stalled:
+                return True
+        return False
 
     # ------------------------------------------------------------------------------------------ what came back
 
@@ -183,7 +217,7 @@ class Sampler:
         name = layout.device
         self.discovering.pop(name, None)
         self.quarantined -= {name}
-        due = [self._next(interval, now) for interval in self._intervals()]
+        due = tuple(self._next(interval, now) for interval in self._intervals())
         schedule = DeviceSchedule(layout, due, now + REDISCOVER_SECONDS)
         before = self.devices.get(name)
         if before is not None:
@@ -197,7 +231,7 @@ class Sampler:
 
     def read_now(self, name: str, now: float) -> None:
         """Everything of a new device is due at once."""
-        self.devices[name].due = [now] * len(Tier)
+        self.devices[name].due = (now,) * len(_TIERS)
 
     def drop(self, name: str) -> None:
         """A device has gone, or could not be discovered."""
@@ -213,11 +247,13 @@ class Sampler:
         schedule.stalled = False
         if reading.generation != schedule.layout.generation:
             return  # of the generation before: it says nothing of this one's files
+        if not reading.errnos and schedule.backoff_until is None and not schedule.failures:
+            return
         if any(e in BACKOFF_ERRNOS for e in reading.errnos.values()):
             schedule.backoff_until = now + BACKOFF_SECONDS
         elif schedule.backoff_until is not None:
             schedule.backoff_until = None
-            schedule.due = [now] * len(Tier)
+            schedule.due = (now,) * len(_TIERS)
         self._mute(schedule, reading, now)
 
     def _mute(self, schedule: DeviceSchedule, reading: Reading, now: float) -> None:
@@ -226,8 +262,6 @@ class Sampler:
         A timeout is the file's own only where the device answered beside it.
         """
         failures = schedule.failures
-        if not failures and not reading.errnos:
-            return
         columns = schedule.layout.columns
         answers = any(columns[i].level is Level.ATTR and i not in reading.errnos for i in reading.columns)
         others = GONE_ERRNOS if answers else GONE_ERRNOS | BACKOFF_ERRNOS

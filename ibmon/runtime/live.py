@@ -31,26 +31,22 @@ from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.server import Server
 from ibmon.memory import load_memory
 from ibmon.messages import (
-    Abandon,
+    OF_READERS,
     Alerts,
     Answer,
-    Discover,
     Drain,
     Effect,
     Event,
-    Forget,
     Log,
     Observe,
     Poll,
-    Read,
-    ReadListing,
     Release,
     Reloaded,
     StopFile,
     Tick,
     Troubles,
 )
-from ibmon.model import Mode
+from ibmon.model import Mode, Now
 from ibmon.ports import Scheduler, StoreError, Tree
 from ibmon.runtime import host, logs, schedulers
 from ibmon.runtime.actor import Actor, not_done
@@ -299,27 +295,28 @@ class Daemon:
 
     def _turn(self, items: Sequence[Item]) -> None:
         began = time.monotonic()
+        now = self._clock.now()  # what came together came at one instant
         for item in items:
+            if not isinstance(item, (Signal, ChoreDue)):
+                self._step(item, now)
+                continue
             if isinstance(item, Signal):
                 self._signal(item.what)
-            elif isinstance(item, ChoreDue):
-                self._chore(item.chore)
             else:
-                self._step(item)
+                self._chore(item.chore)
+            now = self._clock.now()
         if self._stopping:
             return
         if began >= self.engine.sampler.next_due():
-            self._step(Poll())
-        waiting = self._reading = any(
-            s.outstanding is not None and not s.stalled for s in self.engine.sampler.devices.values()
-        )
+            self._step(Poll(), self._clock.now())
+        waiting = self._reading = self.engine.sampler.reading()
         if self._owed is None:
             self._owed = began
         if not waiting or began - self._owed >= PATIENCE:
             self._owed = None
             self._look_for_stop_file()
             self._look_for_troubles()
-            self._step(Tick())
+            self._step(Tick(), self._clock.now())
             self._persistence.retry(self._clock.now())
             self._kernel_log.committed()
             self._publish()
@@ -329,20 +326,24 @@ class Daemon:
         self._self_metrics.tick(self._turned - began)
         self._notifier.send("WATCHDOG=1")
 
-    def _step(self, event: Event) -> None:
-        self._carry_out(self.engine.step(event, self._clock.now()))
+    def _step(self, event: Event, now: Now) -> None:
+        effects = self.engine.step(event, now)
+        if effects:
+            self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         """What must be saved first, then what leaves the node, then the reads."""
-        if not effects:
-            return
+        reads = [effect for effect in effects if isinstance(effect, OF_READERS)]
+        if len(reads) < len(effects):
+            self._act([effect for effect in effects if not isinstance(effect, OF_READERS)])
+        if reads:
+            self._readers.carry_out(reads)
+
+    def _act(self, effects: Sequence[Effect]) -> None:
         now = self._clock.now()
         self._persistence.commit(effects, now)
-        reads: list[ReadListing | Discover | Read | Abandon | Forget] = []
         for effect in effects:
-            if isinstance(effect, ReadListing | Discover | Read | Abandon | Forget):
-                reads.append(effect)
-            elif isinstance(effect, Drain | Release | Observe):
+            if isinstance(effect, Drain | Release | Observe):
                 self._request(effect)
             elif isinstance(effect, Alerts):
                 self._persistence.fire(effect, {port: d.expected.rail for port, d in self.engine.judge.ports.items()})
@@ -350,8 +351,6 @@ class Daemon:
                 self._events.add(now.wall, effect.level, effect.event, effect.fields)
             elif isinstance(effect, Answer):
                 self._control.hold(effect)
-        if reads:
-            self._readers.carry_out(reads)
 
     def _request(self, request: Drain | Release | Observe) -> None:
         if isinstance(self._actor, Actor):  # noqa: SIM114 - a reporter takes no Observe, and none is made for it
@@ -391,7 +390,7 @@ class Daemon:
         present = reconcile.stop_file_present(self.config.action.stop_file)
         if present is not self._stop_file:
             self._stop_file = present
-            self._step(StopFile(present))
+            self._step(StopFile(present), self._clock.now())
 
     def _look_for_troubles(self) -> None:
         found = self._persistence.troubles()
@@ -399,7 +398,7 @@ class Daemon:
             found = {"actions-disabled": self._condition.barred} | found
         if found != self._troubles:
             self._troubles = found
-            self._step(Troubles(found))
+            self._step(Troubles(found), self._clock.now())
 
     def _signal(self, what: str) -> None:
         if what == "stop":
@@ -429,7 +428,7 @@ class Daemon:
         if before.action.scheduler != self.config.action.scheduler:
             log.warning("action.scheduler has changed: that takes a restart")
         self._readers.pool.configure(self.config.devices.include, self.config.devices.exclude)
-        self._step(Reloaded(self.config))
+        self._step(Reloaded(self.config), self._clock.now())
 
     def _chore(self, chore: Chore) -> None:
         if chore == "reread":

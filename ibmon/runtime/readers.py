@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ibmon.config import DevicesConfig
-from ibmon.messages import Abandon, DeviceFree, Discover, Event, Forget, Read, ReadListing
+from ibmon.messages import Abandon, DeviceFree, Discover, Event, Forget, OfReaders, Read, ReadListing
 from ibmon.ports import Clock, Tree
 from ibmon.sysfs import danger, ethtool, stallnote, watch, wire
 from ibmon.sysfs.files import FileTree
@@ -95,16 +95,16 @@ class Readers:
         """Devices in which a read of an earlier process still hangs."""
         return frozenset(self._earlier)
 
-    def carry_out(self, effects: list[ReadListing | Discover | Read | Abandon | Forget]) -> None:
+    def carry_out(self, effects: list[OfReaders]) -> None:
         """Do what the engine asked for; reads keep their order."""
         jobs: list[ReadListing | Discover | Read] = []
         for effect in effects:
-            if isinstance(effect, Abandon):
-                self.pool.abandon(effect.device)
-            elif isinstance(effect, Forget):
-                self.pool.forget(effect.device)
-            else:
+            if not isinstance(effect, (Abandon, Forget)):
                 jobs.append(effect)
+            elif isinstance(effect, Abandon):
+                self.pool.abandon(effect.device)
+            else:
+                self.pool.forget(effect.device)
         if jobs:
             self.pool.submit(jobs, collected=True)
 

@@ -191,11 +191,11 @@ class ReaderPool:
         return True
 
     def _collect(self) -> list[Event]:
-        events = []
-        for answer in self._source.arrived():
-            job, _ = self._batch.popleft()
-            events.append(self._event(job, answer))
-            self._overdue.discard(_device(job))
+        answers = self._source.arrived()
+        jobs = [self._batch.popleft()[0] for _ in answers]
+        events = [self._event(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        if self._overdue:
+            self._overdue.difference_update(map(_device, jobs))
         if events:
             self._began = self._clock.now().monotonic
         self._hand_over()
@@ -268,27 +268,22 @@ class ReaderPool:
         reads, columns = BATCH
         while self._jobs:
             job = self._jobs[0]
-            left = self._left.get(_device(job))
-            if left is not None:
+            if self._left and (left := self._left.get(_device(job))) is not None:
                 left.jobs.append(self._jobs.popleft())
                 continue
-            question = self._question(job)
+            question: Question | None = None
             if isinstance(job, Read):
+                device = self._devices.get(job.device)
+                if device is not None and device.layout.generation == job.generation:
+                    question = device, job.columns  # else it is not there, or another one by now
                 columns -= len(job.columns)
+            elif isinstance(job, ReadListing):
+                question = Names(*self._filter, job.functions, tuple(self._devices))
             if self._batch and (question is None or len(self._batch) >= reads or columns < 0):
                 return
             self._batch.append((self._jobs.popleft(), question))
             if question is None:
                 return
-
-    def _question(self, job: Job) -> Question | None:
-        """What a source is asked; None for a look, and where the device is not there or another one by now."""
-        if isinstance(job, ReadListing):
-            return Names(*self._filter, job.functions, tuple(self._devices))
-        if isinstance(job, Discover):
-            return None
-        device = self._devices.get(job.device)
-        return (device, job.columns) if device is not None and device.layout.generation == job.generation else None
 
     def _finished(self, job: Job, event: Event) -> bool:
         """A job is done; whether this thread still is the one that reads."""
@@ -321,9 +316,9 @@ class ReaderPool:
         return self._event(job, answer)
 
     def _event(self, job: Job, answer: Answer | None) -> Event:
-        if isinstance(answer, Listing):
-            return ListingDone(answer)
-        return ReadDone(answer, job.tiers) if answer is not None and isinstance(job, Read) else self._failed(job)
+        if isinstance(answer, Reading) and isinstance(job, Read):
+            return ReadDone(answer, job.tiers)
+        return ListingDone(answer) if isinstance(answer, Listing) else self._failed(job)
 
     def _one(self, source: Source, job: Job) -> Event:
         """The event of a job that is done alone, or without asking anybody."""

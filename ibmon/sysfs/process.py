@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -81,18 +82,12 @@ class Child:
         return answer
 
     def arrived(self, count: int) -> list[bytes]:
-        """The answers that are here by now, `count` at most; nothing is waited for."""
+        """The answers that are here by now, of which there may be `count`; nothing is waited for."""
         found: list[bytes] = []
         with contextlib.suppress(OSError):  # there is nothing more, or it has gone: whoever waits for more sees it
-            while len(found) < count:
-                taken = wire.take(self._received)
-                if taken is not None:
-                    found.append(taken[0])
-                    self._received = taken[1]
-                elif more := self._connection.recv(_RECEIVE, socket.MSG_DONTWAIT):
-                    self._received += more
-                else:
-                    break
+            while len(found) < count and (more := self._connection.recv(_RECEIVE, socket.MSG_DONTWAIT)):
+                whole, self._received = wire.take_all(self._received + more)
+                found += whole
         return found
 
     def end(self) -> None:
@@ -204,7 +199,7 @@ def _program() -> _Started:
     return _Started(ours, process.wait)
 
 
-class _Asked(NamedTuple):
+class _Asked(msgspec.Struct, frozen=True):
     """One question: what it is about in words, its message, and the device that the process must know for it."""
 
     what: str
@@ -217,7 +212,13 @@ def _asked(question: Question) -> _Asked:
     if isinstance(question, Names):
         return _Asked("listing devices", wire.request(wire.List(*question)), wire.LISTING)
     device, columns = question
-    return _Asked(f"reading {device.name}", wire.request(wire.Fetch(device.name, columns)), wire.READING, device)
+    return _Asked(f"reading {device.name}", _fetch(device.name, columns), wire.READING, device)
+
+
+@lru_cache(maxsize=4096)
+def _fetch(name: str, columns: tuple[int, ...]) -> bytes:
+    """The message that asks for columns of a device; the same are read again and again."""
+    return wire.request(wire.Fetch(name, columns))
 
 
 class ChildSource:
@@ -269,7 +270,8 @@ class ChildSource:
 
     def answers(self, questions: Sequence[Question]) -> Iterator[Answer | None]:
         """What is so now, question by question; None where there is no answer."""
-        return self._values([_asked(question) for question in questions], told=False)
+        asked = [_asked(question) for question in questions]
+        return _values(asked, self._answers(asked))
 
     def ask(self, questions: Sequence[Question]) -> bool:
         """Ask without waiting for an answer; False where there is no process, or one that has died."""
@@ -289,12 +291,12 @@ class ChildSource:
         reader = self._child
         found = [] if reader is None else reader.arrived(len(self._asked))
         answered, self._asked = self._asked[: len(found)], self._asked[len(found) :]
-        return [_value_or_none(question, answer) for question, answer in zip(answered, found, strict=True)]
+        return list(_values(answered, found))
 
     def rest(self) -> Iterator[Answer | None]:
         """The answers to what was asked that had not arrived yet; they are waited for."""
         asked, self._asked = self._asked, []
-        return self._values(asked, told=True)
+        return _values(asked, self._answers(asked, told=True))
 
     def retract(self) -> None:
         """Begin nothing more of what was asked."""
@@ -314,10 +316,6 @@ class ChildSource:
             reader.end()
 
     # ------------------------------------------------------------------------------------------ the conversation
-
-    def _values(self, asked: Sequence[_Asked], *, told: bool) -> Iterator[Answer | None]:
-        for question, answer in zip(asked, self._answers(asked, told=told), strict=True):
-            yield _value_or_none(question, answer)
 
     def _answers(self, questions: Sequence[_Asked], *, told: bool = False) -> Iterator[bytes | None]:
         """An answer for each question, None where nobody could give one. All are asked before the first is taken.
@@ -343,19 +341,18 @@ class ChildSource:
 
     def _tell(self, reader: Child, questions: Iterable[_Asked]) -> None:
         """Send questions, with what must be heard before them. Raises OSError."""
-        reader.tell(b"".join(self._before(question.device) + question.message for question in questions))
-
-    def _before(self, device: Device | None) -> bytes:
-        """What the process must hear before the question."""
-        messages = b""
+        messages = []
         while self._dropped:
             name = self._dropped.popleft()
             self._known.pop(name, None)
-            messages += wire.request(wire.Drop(name))
-        if device is not None and self._known.get(device.name) is not device:
-            self._known[device.name] = device
-            messages += wire.request(wire.Know(device))
-        return messages
+            messages.append(wire.request(wire.Drop(name)))
+        for question in questions:
+            device = question.device
+            if device is not None and self._known.get(device.name) is not device:
+                self._known[device.name] = device
+                messages.append(wire.request(wire.Know(device)))
+            messages.append(question.message)
+        reader.tell(b"".join(messages))
 
     def _living(self, *, told: bool = False) -> Child:
         """The process to be asked, or which was `told` already and still answers. Raises SourceError."""
@@ -415,12 +412,13 @@ def _value(question: _Asked, answer: bytes | None) -> Any:
     return told.value
 
 
-def _value_or_none(question: _Asked, answer: bytes | None) -> Answer | None:
-    try:
-        found: Answer = _value(question, answer)
-    except SourceError:
-        return None
-    return found
+def _values(asked: Sequence[_Asked], answers: Iterable[bytes | None]) -> Iterator[Answer | None]:
+    """What the answers to questions hold, None where one holds nothing."""
+    for question, answer in zip(asked, answers, strict=True):
+        try:
+            yield _value(question, answer)
+        except SourceError:  # noqa: PERF203 - one question a round
+            yield None
 
 
 def _compact(device: Device) -> Device:

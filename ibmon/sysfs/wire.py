@@ -113,6 +113,18 @@ def _framed(content: bytes) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
+def take_all(received: bytes) -> tuple[list[bytes], bytes]:
+    """All messages that are whole, undecoded, and what follows them."""
+    found, start, total = [], 0, len(received)
+    while start + _LENGTH.size <= total:
+        end = start + _LENGTH.size + _LENGTH.unpack_from(received, start)[0]
+        if end > total:
+            break
+        found.append(received[start + _LENGTH.size : end])
+        start = end
+    return found, received[start:]
+
+
 def take(received: bytes) -> tuple[bytes, bytes] | None:
     """The first message, which is not decoded, and what follows it; None while it is not whole."""
     if len(received) < _LENGTH.size:
