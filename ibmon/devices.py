@@ -159,8 +159,8 @@ class Devices:
         changed = _changed(old, reading)
         new = old.merge(reading, tiers, changed)
         errnos, was_stalled = reading.errnos, known.stalled
-        states = new.layout.tiers[Tier.STATE]
-        if Tier.STATE in tiers and (errnos or not states) and all(new.values[i] is None for i in states):
+        of_state = new.layout.tiers[Tier.STATE]
+        if Tier.STATE in tiers and (errnos or not of_state) and all(new.values[i] is None for i in of_state):
             # No port's state could be read: the device was not seen, however young the attempt.
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
         known.sample, known.stalled = new, False
@@ -185,7 +185,7 @@ class Devices:
             for i in changed
             if old.values[i] is None and (value := new.values[i]) is not None and columns[i].counts
         }
-        states = {columns[i].port: (old.values[i], new.values[i]) for i in new.layout.tiers[Tier.STATE] if i in changed}
+        states = {columns[i].port: (old.values[i], new.values[i]) for i in of_state if i in changed}
         return Change(rises, firsts, states, gone, links=not known.signs.isdisjoint(changed))
 
     def stall(self, name: str) -> None:

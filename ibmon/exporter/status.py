@@ -7,7 +7,7 @@ Rates are in bytes per second, speeds in transfers per second, times in Unix sec
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -35,10 +35,11 @@ def status_document(snapshot: Snapshot) -> dict[str, Any]:
     itself does not exist: `port` 0 in a finding means the device, and with an empty `device` the node. The `totals` of
     a port are sums since its counters began (`ibmon.exporter.totals`); rates are the reader's business.
     """
+    devices = {view.device.name: view for view in snapshot.devices}
     return _document(
         snapshot,
-        lambda view: {**_device(view), "sample_age_seconds": _age(view, snapshot.at)},
-        lambda view, device: {**_port(view), "totals": _totals(view, device)},
+        [{**_device(view), "sample_age_seconds": _age(view, snapshot.at)} for view in snapshot.devices],
+        [{**_port(row), "totals": _totals(row, devices.get(row.id.device))} for row in snapshot.ports],
     )
 
 
@@ -50,35 +51,50 @@ class StatusText:
 
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder().encode
+        self._views: tuple[DeviceView, ...] = ()
+        self._rows: tuple[PortView, ...] = ()
+        self._texts: list[bytes] = []  # of the devices, without the age of their samples
+        self._list = b"[]"  # of the ports
         self._devices: dict[str, _Kept] = {}
         self._ports: dict[PortId, _Kept] = {}
         self._sums: dict[PortId, _Kept] = {}
 
     def encode(self, snapshot: Snapshot) -> bytes:
         """The document of a snapshot."""
-        before = self._devices, self._ports, self._sums
-        self._devices, self._ports, self._sums = {}, {}, {}
+        views, rows, at = snapshot.devices, snapshot.ports, snapshot.at
+        same = _only_later(self._views, views)
+        if not same:
+            before, self._devices = self._devices, {}
+            self._texts = [self._device(view, before.get(view.device.name)) for view in views]
+        if not same or rows is not self._rows:
+            self._list = self._port_list(rows, {view.device.name: view for view in views})
+        self._views, self._rows = views, rows
+        aged = zip(self._texts, [self._encode(_age(view, at)) for view in views], strict=True)
+        devices = b",".join([b'%b,"sample_age_seconds":%b}' % both for both in aged])
+        return self._encode(_document(snapshot, msgspec.Raw(b"[%b]" % devices), msgspec.Raw(self._list)))
 
-        def device(view: DeviceView) -> msgspec.Raw:
-            name = view.device.name
-            key = (view.device, view.stalled, view.read_errors, view.saturated, _pci_link(view))
-            kept = before[0].get(name)
-            if kept is None or kept.key != key:
-                kept = _Kept(key, self._open(_device(view)))
-            self._devices[name] = kept
-            return msgspec.Raw(b'%b,"sample_age_seconds":%b}' % (kept.text, self._encode(_age(view, snapshot.at))))
+    def _device(self, view: DeviceView, kept: _Kept | None) -> bytes:
+        key = (view.device, view.stalled, view.read_errors, view.saturated, _pci_link(view))
+        if kept is None or kept.key != key:
+            kept = _Kept(key, self._open(_device(view)))
+        self._devices[view.device.name] = kept
+        return kept.text
 
-        def port(view: PortView, device: DeviceView | None) -> msgspec.Raw:
-            kept, sums = before[1].get(view.id), before[2].get(view.id)
-            if kept is None or (kept.key is not view and kept.key != view):
-                kept = _Kept(view, self._open(_port(view)))
+    def _port_list(self, rows: Sequence[PortView], devices: Mapping[str, DeviceView]) -> bytes:
+        before = self._ports, self._sums
+        self._ports, self._sums = {}, {}
+        parts = []
+        for row in rows:
+            device = devices.get(row.id.device)
+            kept, sums = before[0].get(row.id), before[1].get(row.id)
+            if kept is None or (kept.key is not row and kept.key != row):
+                kept = _Kept(row, self._open(_port(row)))
             source = device and (device.stalled, device.sample.read_at[Tier.COUNTER], device.sample.values)
             if sums is None or sums.key != source:
-                sums = _Kept(source, self._encode(_totals(view, device)))
-            self._ports[view.id], self._sums[view.id] = kept, sums
-            return msgspec.Raw(b'%b,"totals":%b}' % (kept.text, sums.text))
-
-        return self._encode(_document(snapshot, device, port))
+                sums = _Kept(source, self._encode(_totals(row, device)))
+            self._ports[row.id], self._sums[row.id] = kept, sums
+            parts.append(b'%b,"totals":%b}' % (kept.text, sums.text))
+        return b"[%b]" % b",".join(parts)
 
     def _open(self, value: dict[str, Any]) -> bytes:
         """An object to which something can be added: it is not closed."""
@@ -92,12 +108,24 @@ class _Kept(NamedTuple):
     text: bytes
 
 
-def _document(
-    snapshot: Snapshot,
-    device: Callable[[DeviceView], object],
-    port: Callable[[PortView, DeviceView | None], object],
-) -> dict[str, Any]:
-    devices = {view.device.name: view for view in snapshot.devices}
+def _only_later(before: Sequence[DeviceView], after: Sequence[DeviceView]) -> bool:
+    """Whether nothing differs that the document shows of these devices, but the age of their samples."""
+    if len(before) != len(after):
+        return False
+    for old, new in zip(before, after, strict=True):
+        if old is not new and not (
+            old.device is new.device
+            and old.stalled == new.stalled
+            and old.read_errors == new.read_errors
+            and old.saturated == new.saturated
+            and old.sample.values is new.sample.values
+            and old.sample.read_at[Tier.COUNTER] == new.sample.read_at[Tier.COUNTER]
+        ):
+            return False
+    return True
+
+
+def _document(snapshot: Snapshot, devices: object, ports: object) -> dict[str, Any]:
     return {
         "v": VERSION,
         "version": __version__,
@@ -115,8 +143,8 @@ def _document(
         "actions_enabled": snapshot.actions_enabled,
         "config": {"valid": snapshot.config_valid, "hash": snapshot.config_hash},
         "devices_expected": snapshot.devices_expected,
-        "devices": [device(view) for view in snapshot.devices],
-        "ports": [port(view, devices.get(view.id.device)) for view in snapshot.ports],
+        "devices": devices,
+        "ports": ports,
         "quarantined": list(snapshot.quarantined),
         "findings": [_finding(finding) for finding in snapshot.findings],
         "drain": _drain(snapshot.drain),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import select
 import signal
@@ -34,6 +35,9 @@ NAME: Final = "ibmon-reader"
 """What `ps` shows of both; at most 15 characters (include/linux/sched.h: TASK_COMM_LEN)."""
 
 _PR_SET_PDEATHSIG: Final = 1  # include/uapi/linux/prctl.h
+
+_LOOK: Final = 0.002
+"""Seconds for which the daemon is taken to be there still: a read that takes longer is one that may hang."""
 
 _RECEIVE: Final = 1 << 16  # a larger buffer would come from the kernel, and go back there, each time
 
@@ -67,17 +71,20 @@ class Server:
 
     def take(self, request: wire.Request) -> bytes | None:
         """The answer to a request, whatever happens; None for what has no answer."""
-        if isinstance(request, wire.Know):
-            self._devices[request.device.name] = request.device
-            return None
-        if isinstance(request, wire.Drop):
-            self._devices.pop(request.name, None)
-            self._source.forget(request.name)
+        if isinstance(request, (wire.Know, wire.Drop)):
+            self._learn(request)
             return None
         try:
             return wire.answer(self._answer(request))
         except Exception:  # noqa: BLE001 - it is told to the daemon, which logs it
             return wire.answer(fault=traceback.format_exc())
+
+    def _learn(self, request: wire.Know | wire.Drop) -> None:
+        if isinstance(request, wire.Know):
+            self._devices[request.device.name] = request.device
+        else:
+            self._devices.pop(request.name, None)
+            self._source.forget(request.name)
 
     def _answer(self, request: wire.Request) -> Listing | Device | Reading | None:
         if isinstance(request, wire.Fetch):
@@ -103,20 +110,19 @@ def serve(connection: socket.socket) -> None:
     ended.register(connection, select.POLLRDHUP)
     server: Server | None = None
     received = b""
-    while not ended.poll(0):
-        taken = wire.take_request(received)
-        if taken is None:
-            more = connection.recv(_RECEIVE)
-            if not more:
-                return
-            received += more
-            continue
-        request, received = taken
-        if isinstance(request, wire.Setup):
-            server = Server(request)
-            connection.sendall(wire.answer())
-        elif server is not None and (answer := server.take(request)) is not None:
-            connection.sendall(answer)
+    while more := connection.recv(_RECEIVE):
+        requests, received = wire.take_all(received + more)
+        looked = -math.inf
+        for request in map(wire.decode, requests):
+            if (now := time.monotonic()) - looked >= _LOOK:
+                looked = now
+                if ended.poll(0):
+                    return
+            if isinstance(request, wire.Setup):
+                server = Server(request)
+                connection.sendall(wire.answer())
+            elif server is not None and (answer := server.take(request)) is not None:
+                connection.sendall(answer)
 
 
 def breed(control: socket.socket) -> None:

@@ -103,10 +103,9 @@ def answer(value: Listing | Device | Reading | None = None, fault: str = "") -> 
     return _framed(_ENCODER.encode(Answer(value, fault)))
 
 
-def take_request(received: bytes) -> tuple[Request, bytes] | None:
-    """The first request and what follows it; None while it is not whole. Raises msgspec.DecodeError."""
-    taken = take(received)
-    return None if taken is None else (_REQUESTS.decode(taken[0]), taken[1])
+def decode(message: bytes) -> Request:
+    """A request that was sent. Raises msgspec.DecodeError."""
+    return _REQUESTS.decode(message)
 
 
 def _framed(content: bytes) -> bytes:
