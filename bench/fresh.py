@@ -24,7 +24,7 @@ from ibmon.snapshot import Snapshot
 from ibmon.sysfs import columns
 from ibmon.sysfs.discover import discover, list_devices
 from ibmon.sysfs.files import FileTree
-from ibmon.sysfs.reader import reader
+from ibmon.sysfs.reader import FileReader
 
 LIMIT = 0.25
 WARM_UP = 4
@@ -33,7 +33,8 @@ WARM_UP = 4
 METHOD = """\
 Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is
 read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. The traffic
-counters of all ports move in between. node_exporter reads about half of these files for its scrape; its own
+counters of all ports move in between. The files are taken for those of a sysfs, which nobody replaces.
+node_exporter reads about half of these files for its scrape; its own
 process's metrics are off. CPU by the kernel's account, in turn and each as often first, median. *Bare reads*: the
 same files read by `os.pread` in one comprehension and thrown away, which no program in Python can do without,
 beside node_exporter's whole scrape. *Ratio a value*: what one value costs."""
@@ -50,7 +51,7 @@ class Node:
         names = list_devices(files, ("*",), (), now).names or ()
         found = (discover(files, name, number) for number, name in enumerate(names))
         self.devices: list[Device] = [device for device in found if device is not None]
-        self._reader = reader(files, self._clock)
+        self._reader = FileReader(files, self._clock, plain=False)
         self._known = Devices()
         for device in self.devices:
             self._known.add(device)

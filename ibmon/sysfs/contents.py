@@ -157,8 +157,8 @@ class Contents:
             self._fail(index, error.errno)
             return
         self._set(index, value)
-        if index in self._rates and (word := parse.rate(content).word) is not None:
-            self._words[index] = word
+        if index in self._rates:
+            self._set_word(index, parse.rate(content).word)
 
     def _set(self, index: int, value: int) -> None:
         if value == self._marks[index]:  # not read, as the driver says by a value of its own (ionic)
@@ -167,8 +167,12 @@ class Contents:
         self._values[index] = value
         if self._errnos:
             self._errnos.pop(index, None)
-        if index in self._rates:
+
+    def _set_word(self, index: int, word: str | None) -> None:
+        if word is None:
             self._words.pop(index, None)
+        else:
+            self._words[index] = word
 
     def _fail(self, index: int, code: int | None) -> None:
         self._values[index] = None

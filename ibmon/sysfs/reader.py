@@ -123,13 +123,20 @@ class FileReader:
     """
 
     def __init__(
-        self, tree: FileTree, clock: Clock, *, budget: int = DEFAULT_BUDGET, ethtool: Statistics | None = None
+        self,
+        tree: FileTree,
+        clock: Clock,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        ethtool: Statistics | None = None,
+        plain: bool | None = None,
     ) -> None:
+        """A reader of a directory; `plain` where its files can be replaced, by default wherever it is no sysfs."""
         self._tree = tree
         self._clock = clock
         self._ethtool = ethtool
         self._budget = Budget(budget)
-        self._plain = not tree.is_sysfs()
+        self._plain = not tree.is_sysfs() if plain is None else plain
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
 
