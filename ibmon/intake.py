@@ -164,7 +164,7 @@ class Intake:
         self._inventory_changed()
 
     def read(self, event: ReadDone, now: Now) -> None:
-        """Lay a reading over the sample, count, follow the links; ask at once for what a changed state makes stale."""
+        """Lay a reading over the sample, count, and follow the links."""
         reading = event.reading
         stalled = (schedule := self.sampler.devices.get(reading.device)) is not None and schedule.stalled
         self.sampler.done(reading, now.monotonic)
@@ -176,11 +176,15 @@ class Intake:
         if change.gone:
             self.out.append(self.sampler.discover(reading.device, now.monotonic))
             self.sampler.hotplug(now.monotonic)
-        present = self.devices.present[reading.device]
         if change is not NOTHING:
             self._count(reading.device, change, now)
-        uptime = now.monotonic - self._booted
-        grace = BRING_UP_GRACE if uptime < self._grace() else None
+        self._follow_links(reading.device, change, now)
+        if change.states:
+            self._follow_states(event, change, now)
+
+    def _follow_links(self, name: str, change: Change, now: Now) -> None:
+        """Let the history of every link of a device take in what its new sample tells."""
+        present = self.devices.present[name]
         for port in present.device.ports:
             desk = self.judge.ports[port.id]
             if desk.link.was_active and not change.links:
@@ -192,24 +196,26 @@ class Intake:
                 now,
                 self._boot,
                 may_count=self.may_count(port.id, now) and not self.judge.down_is_known(port.id),
-                grace=grace,
+                grace=BRING_UP_GRACE if now.monotonic - self._booted < self._grace() else None,
                 carrier=port.link_layer == "Ethernet",
             )
             if flapped:
                 self._log("info", "flap", port=str(port.id), counted=desk.link.memory.flaps[-1].counted)
-        if change is NOTHING:
-            return
+
+    def _follow_states(self, event: ReadDone, change: Change, now: Now) -> None:
+        """Tell what state a port came into, and ask at once for what that makes stale."""
+        name = event.reading.device
+        layout = self.devices.present[name].device.layout
         extra: tuple[int, ...] = ()
         for number, (before, after) in change.states.items():
             if before is not None:
                 self._log(
-                    "info", "port-state", port=f"{reading.device}/{number}",
-                    was=PORT_STATE_TEXT.get(before, str(before)),
+                    "info", "port-state", port=f"{name}/{number}", was=PORT_STATE_TEXT.get(before, str(before)),
                     state="unreadable" if after is None else PORT_STATE_TEXT.get(after, str(after)),
                 )  # fmt: skip
                 if Tier.SLOW not in event.tiers:
-                    extra += at_once(present.device.layout, number)
-        self.out.extend(self.sampler.out_of_turn(reading.device, extra, now.monotonic))
+                    extra += at_once(layout, number)
+        self.out.extend(self.sampler.out_of_turn(name, extra, now.monotonic))
 
     def _count(self, name: str, change: Change, now: Now) -> None:
         """Remember rises of judged counters, also those between the last value before a restart and the first now."""

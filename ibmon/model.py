@@ -227,7 +227,7 @@ class Sample(msgspec.Struct, frozen=True):
         return cls(layout, (None,) * len(layout.columns), {}, {}, (None,) * len(Tier))
 
     def merge(self, reading: Reading, tiers: tuple[Tier, ...], changed: Mapping[int, int | None]) -> Sample:
-        """This sample with a newer reading of those tiers laid over it, by which `changed` have changed to other values."""
+        """This sample with a newer reading of those tiers laid over it, which gave `changed` columns other values."""
         read_at = list(self.read_at)
         for tier in tiers:
             read_at[tier] = reading.ended

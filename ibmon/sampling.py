@@ -187,9 +187,7 @@ class Sampler:
                 if schedule.outstanding < out and not schedule.stalled:
                     out = schedule.outstanding
             elif name not in self.quarantined:
-                for at in (schedule.rediscover, *schedule.due):
-                    if at < earliest:
-                        earliest = at
+                earliest = min(earliest, schedule.rediscover, *schedule.due)
         for name, asked in self.discovering.items():
             if asked < out and name not in self.quarantined:
                 out = asked

@@ -133,7 +133,7 @@ class LocalSource:
             return discover.list_devices(self._tree, include, exclude, self._clock.now(), functions, known=known)
         return self.files.read(*question)
 
-    def ask(self, questions: Sequence[Question]) -> bool:
+    def ask(self, questions: Sequence[Question]) -> bool:  # noqa: ARG002 - no question can be asked so
         """Whoever asks would wait: a read is done where it is asked for."""
         return False
 

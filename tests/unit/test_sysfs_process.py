@@ -273,16 +273,19 @@ def fifo(root):
     return WaitingPipe(root / "class/infiniband/mlx5_0/ports/1/state", root.parent)
 
 
-@pytest.fixture
-def bench(root, fifo, template):
+@pytest.fixture(params=["by the worker", "on the spot"])
+def bench(request, root, fifo, template):
     fifo.hang()
     one = Bench(root, template)
+    one.collected = request.param == "on the spot"
     yield one
     one.pool.close()
 
 
 def hang(bench):
-    bench.pool.submit([bench.state("mlx5_0"), bench.state("mlx5_1"), ReadListing()])
+    until(lambda: bench.pool._idle)
+    bench.pool.submit([bench.state("mlx5_0"), bench.state("mlx5_1"), ReadListing()], collected=bench.collected)
+    assert bench.pool.asked is bench.collected
     until(lambda: bench.pool._source.pid and waits(bench.pool._source.pid))
     return bench.pool._source.pid
 
