@@ -19,6 +19,8 @@ class Format(Enum):
     TEXT = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+    __hash__ = object.__hash__  # it is asked for with each family, and that of Enum is not written in C
+
 
 class Kind(str, Enum):
     """The type of a family. The text format knows no `info`: there it is a gauge that is always 1."""
@@ -97,6 +99,7 @@ def number(value: float) -> str:
     return "NaN" if math.isnan(value) else repr(value)
 
 
+@lru_cache(maxsize=64)  # a scraper says the same each time
 def negotiate(accept: str | None) -> Format:
     """The format that an Accept header asks for: OpenMetrics 1.x where it ranks highest, else text.
 
@@ -119,6 +122,7 @@ def _offers(accept: str) -> Iterable[tuple[Format, float]]:
             yield Format.TEXT, quality
 
 
+@lru_cache(maxsize=64)
 def accepts_gzip(header: str | None) -> bool:
     """Whether an Accept-Encoding header lets us compress."""
     for offer in (header or "").lower().split(","):
