@@ -20,6 +20,12 @@ import psutil
 from services.debian import unpacked
 from services.processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for
 
+from bench import bareloop
+from ibmon.runtime.host import HostClock
+from ibmon.sysfs import columns
+from ibmon.sysfs.discover import discover, list_devices
+from ibmon.sysfs.files import FileTree
+
 ROOT = Path(__file__).parents[1]
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,27 +128,53 @@ def ibmon(
     Its runtime directory lies in memory where the host has such a place, as /run does.
     """
     [port] = free_ports(1)
-    memory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else scratch
-    runtime = memory / f"ibmon-bench-{os.getpid()}-{port}"
-    runtime.mkdir()
     state = scratch / f"state-{port}"
     state.mkdir()
     configuration = scratch / f"ibmon-{port}.toml"
-    configuration.write_text(
-        f'[sampling]\n{sampling}\n[exporter]\nlisten = "{LOOPBACK}:{port}"\n'
-        f'[state]\ndirectory = "{state}"\nruntime_directory = "{runtime}"\n{more}\n'
-    )
     argv = (
         python, "-c", "import sys; from ibmon.cli import main; sys.exit(main())",
         "--config", configuration, "--sysfs", sysfs, "run",
     )  # fmt: skip
-    try:
+    with _in_memory(scratch, port) as runtime:
+        configuration.write_text(
+            f'[sampling]\n{sampling}\n[exporter]\nlisten = "{LOOPBACK}:{port}"\n'
+            f'[state]\ndirectory = "{state}"\nruntime_directory = "{runtime}"\n{more}\n'
+        )
         with _running("ibmon", argv, port, scratch, "ibmon_port_state{") as program:
             yield program
+
+
+@contextmanager
+def bare_loop(sysfs: Path, scratch: Path) -> Iterator[Program]:
+    """`bench.bareloop` on the files that `ibmon run` reads of a tree."""
+    [port] = free_ports(1)
+    tree, lines = FileTree(sysfs), []
+    names = list_devices(tree, ("*",), (), HostClock().now()).names or ()
+    for device in filter(None, (discover(tree, name, number) for number, name in enumerate(names))):
+        paths = columns.paths(tree, device)
+        for column, path in zip(device.layout.columns, paths, strict=True):
+            if path is not None:
+                lines.append(f"{column.tier:d} {tree.path(path)}\n")
+    files = scratch / f"bareloop-{port}.txt"
+    files.write_text("".join(dict.fromkeys(lines)))
+    with _in_memory(scratch, port) as runtime:
+        argv = (sys.executable, "-m", bareloop.__name__, files, runtime, str(port))
+        with _running("bareloop", argv, port, scratch, "") as program:
+            yield program
+
+
+@contextmanager
+def _in_memory(scratch: Path, port: int) -> Iterator[Path]:
+    """A directory in memory where the host has such a place; what is left there goes with it."""
+    memory = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else scratch
+    directory = memory / f"ibmon-bench-{os.getpid()}-{port}"
+    directory.mkdir()
+    try:
+        yield directory
     finally:
-        for file in runtime.iterdir():
+        for file in directory.iterdir():
             file.unlink()
-        runtime.rmdir()
+        directory.rmdir()
 
 
 @contextmanager
