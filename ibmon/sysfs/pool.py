@@ -35,9 +35,12 @@ Job: TypeAlias = ReadListing | Discover | Read
 Task: TypeAlias = tuple[Job, Question | None]
 """A job, and what a source is asked for it: nothing where it is a look at a device, or a read of one that has gone."""
 
-BATCH: Final = (512, 16_384)
-"""Questions that a source is asked at once, and their columns together: to wake a process for each read costs as much
-as the read, and what waits on its way to it must fit into a socket's buffer."""
+BATCH: Final = 32, 4096
+"""Questions that the worker asks at once, and their columns together: to wake a process for each read costs as much as
+the read, and what waits on its way must fit into a socket's buffer, also what a new process must be told before."""
+
+ON_THE_SPOT: Final = 512, 16_384
+"""The same for what is asked on the spot, which is only what a process knows already: any node in one breath."""
 
 
 class _Left(NamedTuple):
@@ -182,10 +185,12 @@ class ReaderPool:
         """Ask for all that waits in the caller's thread, while the worker has nothing to do; whether that was done."""
         if not self._idle or self._batch:
             return False
-        self._take()
+        self._take(*ON_THE_SPOT)
         questions = [question for _, question in self._batch if question is not None]
         if self._jobs or not questions or not self._source.ask(questions):
-            return False  # the worker finds the batch, and does it
+            self._jobs.extendleft(job for job, _ in reversed(self._batch))
+            self._batch.clear()
+            return False
         self._began = self._clock.now().monotonic
         self._asked = True
         return True
@@ -253,7 +258,7 @@ class ReaderPool:
                 if self._closed:
                     return None
                 if not self._batch:
-                    self._take()
+                    self._take(*BATCH)
                 if self._batch and not self._asked:
                     self._began = self._clock.now().monotonic
                     tasks = list(self._batch)
@@ -263,9 +268,8 @@ class ReaderPool:
                 self._condition.wait()
                 self._idle = False
 
-    def _take(self) -> None:
+    def _take(self, reads: int, columns: int) -> None:
         """Move jobs from the queue to the batch. A job of a device that somebody is stuck in waits for that."""
-        reads, columns = BATCH
         while self._jobs:
             job = self._jobs[0]
             if self._left and (left := self._left.get(_device(job))) is not None:

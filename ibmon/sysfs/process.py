@@ -274,11 +274,13 @@ class ChildSource:
         return _values(asked, self._answers(asked))
 
     def ask(self, questions: Sequence[Question]) -> bool:
-        """Ask without waiting for an answer; False where there is no process, or one that has died."""
+        """Ask without waiting for anything; False where there is no process, or one that has to be told more first."""
         reader = self._child
         if reader is None or self._retracted:
             return False
         asked = [_asked(question) for question in questions]
+        if not all(one.device is None or self._known.get(one.device.name) is one.device for one in asked):
+            return False
         try:
             self._tell(reader, asked)
         except OSError:

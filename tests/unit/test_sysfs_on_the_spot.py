@@ -7,12 +7,13 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from sysfs_trees import StillClock, port_files, write
 from waiting_pipe import WaitingPipe, waits
 
 from ibmon.messages import Discover, Discovered, ListingDone, Read, ReadDone, ReadListing
-from ibmon.model import Tier
+from ibmon.model import Layout, Tier
 from ibmon.recording import Frame
 from ibmon.sysfs import danger, wire
 from ibmon.sysfs.files import FileTree
@@ -129,9 +130,11 @@ def test_a_device_that_hangs_is_left_after_others_were_collected(bench):
     assert bench.pool.stuck() == {"mlx5_0": stuck}
     assert told(bench.next()) == (ListingDone, None)
     until(lambda: bench.pool._idle)
+    bench.pool.submit([bench.state("mlx5_1")], collected=True)  # of which the new process must be told first
+    assert told(bench.next()) == (ReadDone, "mlx5_1")
+    until(lambda: bench.pool._idle)
     bench.pool.submit([bench.state("mlx5_1")], collected=True)
-    [again] = bench.all_collected(1)
-    assert told(again) == (ReadDone, "mlx5_1")
+    assert [told(event) for event in bench.all_collected(1)] == [(ReadDone, "mlx5_1")]
     pipe.answer()
     assert told(bench.next()) == (ReadDone, "mlx5_0")
     until(lambda: bench.pool.stuck() == {})
@@ -184,6 +187,45 @@ def test_an_answer_that_cannot_be_given_is_a_failed_read_and_the_next_one_is_tak
     failed, good = bench.all_collected(2)
     assert failed.reading.errnos == {9999: 5}
     assert good.reading.values == (4,)
+
+
+def test_a_process_that_does_not_know_the_device_yet_is_told_by_the_worker(bench):
+    bench.pool.submit([Discover("mlx5_0", 2)])
+    device = bench.next().device
+    bench.pool._source._known.clear()
+    until(lambda: bench.pool._idle)
+    state = Read("mlx5_0", 2, (Tier.STATE,), device.layout.tiers[Tier.STATE])
+    bench.pool.submit([state, ReadListing()], collected=True)
+    assert not bench.pool.asked
+    assert [told(bench.next()) for _ in range(2)] == [(ReadDone, "mlx5_0"), (ListingDone, None)]
+    until(lambda: bench.pool._idle)
+    bench.pool.submit([state], collected=True)
+    assert [told(event) for event in bench.all_collected(1)] == [(ReadDone, "mlx5_0")]
+
+
+def test_hundreds_of_devices_are_asked_and_answered_in_one_breath(bench):
+    """The answers are more than a socket holds: the process waits with the rest until they are fetched."""
+    width = len(bench.devices["mlx5_0"].layout.columns)
+    many = [Read("mlx5_0", 1, (Tier.STATE,), tuple(range(width)) * 8) for _ in range(400)]
+    bench.pool.submit(many, collected=True)
+    assert bench.pool.asked
+    events = bench.pool.collect()
+    while len(events) < len(many):
+        events.append(bench.next())
+    assert {told(event) for event in events} == {(ReadDone, "mlx5_0")}
+    assert {event.reading.values for event in events} == {events[0].reading.values}
+
+
+def test_a_new_process_is_told_of_hundreds_of_devices_without_either_end_waiting_for_the_other(bench):
+    one = bench.devices["mlx5_0"]
+    columns = tuple(column._replace(name=f"{column.name}{n}") for n in range(50) for column in one.layout.columns)
+    large = msgspec.structs.replace(one, layout=Layout.build(one.name, 1, (*one.layout.columns, *columns)))
+    devices = {f"mlx5_{n}": msgspec.structs.replace(large, name=f"mlx5_{n}") for n in range(400)}
+    bench.pool._devices.update(devices)
+    many = [Read(name, 1, (Tier.STATE,), (0,) * 200) for name in devices]
+    bench.pool.submit(many, collected=True)
+    assert not bench.pool.asked
+    assert sorted(bench.next().reading.device for _ in many) == sorted(devices)
 
 
 def test_closing_gives_back_what_nobody_collected(bench):
