@@ -18,11 +18,10 @@ from ibmon.devices import Devices
 from ibmon.engine import Engine, Identity
 from ibmon.exporter.render import Renderer
 from ibmon.exporter.text import Format
-from ibmon.model import Device, Tier
+from ibmon.model import Tier
 from ibmon.runtime.host import HostClock
 from ibmon.snapshot import Snapshot
 from ibmon.sysfs import columns
-from ibmon.sysfs.discover import discover, list_devices
 from ibmon.sysfs.files import FileTree
 from ibmon.sysfs.reader import FileReader
 
@@ -31,13 +30,13 @@ WARM_UP = 4
 """Rounds that are not counted."""
 
 METHOD = """\
-Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is
-read anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. The traffic
-counters of all ports move in between. The files are taken for those of a sysfs, which nobody replaces.
-node_exporter reads about half of these files for its scrape; its own
-process's metrics are off. CPU by the kernel's account, in turn and each as often first, median. *Bare reads*: the
-same files read by `os.pread` in one comprehension and thrown away, which no program in Python can do without,
-beside node_exporter's whole scrape. *Ratio a value*: what one value costs."""
+Every file that ibmon reads at all (state, rate, `counters/`, `hw_counters/`, network interface, PCIe link) is read
+anew on kept descriptors, merged into a snapshot and rendered to compressed text; no judging. The traffic counters
+of all ports move in between. The files are taken for those of a sysfs, which nobody replaces. node_exporter reads
+about half of these files for its scrape; its own process's metrics are off. CPU by the kernel's account, in turn
+and each as often first, median. *Bare reads*: the same files read by `os.pread` in one comprehension and thrown
+away, which no program in Python can do without, beside node_exporter's whole scrape. *Ratio a value*: what one
+value costs."""
 
 
 class Node:
@@ -47,15 +46,13 @@ class Node:
         self._clock = HostClock()
         files = self._files = FileTree(root)
         self._descriptors: list[int] = []
-        now = self._clock.now()
-        names = list_devices(files, ("*",), (), now).names or ()
-        found = (discover(files, name, number) for number, name in enumerate(names))
-        self.devices: list[Device] = [device for device in found if device is not None]
+        self.devices = tree.discovered(files)
         self._reader = FileReader(files, self._clock, plain=False)
         self._known = Devices()
         for device in self.devices:
             self._known.add(device)
         self._renderer = Renderer()
+        now = self._clock.now()
         self._empty: Snapshot = Engine(Config(), Identity("bench", "boot", 0.0), now).snapshot(now)
 
     @property

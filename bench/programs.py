@@ -20,10 +20,8 @@ import psutil
 from services.debian import unpacked
 from services.processes import LOOPBACK, Process, ServiceError, free_ports, tail, wait_for
 
-from bench import bareloop
-from ibmon.runtime.host import HostClock
+from bench import bareloop, tree
 from ibmon.sysfs import columns
-from ibmon.sysfs.discover import discover, list_devices
 from ibmon.sysfs.files import FileTree
 
 ROOT = Path(__file__).parents[1]
@@ -148,17 +146,15 @@ def ibmon(
 def bare_loop(sysfs: Path, scratch: Path) -> Iterator[Program]:
     """`bench.bareloop` on the files that `ibmon run` reads of a tree."""
     [port] = free_ports(1)
-    tree, lines = FileTree(sysfs), []
-    names = list_devices(tree, ("*",), (), HostClock().now()).names or ()
-    for device in filter(None, (discover(tree, name, number) for number, name in enumerate(names))):
-        paths = columns.paths(tree, device)
-        for column, path in zip(device.layout.columns, paths, strict=True):
+    files, lines = FileTree(sysfs), []
+    for device in tree.discovered(files):
+        for column, path in zip(device.layout.columns, columns.paths(files, device), strict=True):
             if path is not None:
-                lines.append(f"{column.tier:d} {tree.path(path)}\n")
-    files = scratch / f"bareloop-{port}.txt"
-    files.write_text("".join(dict.fromkeys(lines)))
+                lines.append(f"{column.tier:d} {files.path(path)}\n")
+    listed = scratch / f"bareloop-{port}.txt"
+    listed.write_text("".join(dict.fromkeys(lines)))
     with _in_memory(scratch, port) as runtime:
-        argv = (sys.executable, "-m", bareloop.__name__, files, runtime, str(port))
+        argv = (sys.executable, "-m", bareloop.__name__, listed, runtime, str(port))
         with _running("bareloop", argv, port, scratch, "") as program:
             yield program
 

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ibmon.model import Device
+from ibmon.runtime.host import HostClock
 from ibmon.simulate.counters import used_counters, used_hw_counters
 from ibmon.simulate.dgx import dgx
 from ibmon.simulate.directory import DirectoryTree
 from ibmon.simulate.tree import Pci, Port, Tree, device
+from ibmon.sysfs.discover import discover, list_devices
+from ibmon.sysfs.files import FileTree
 
 NODE = 12
 """Devices of the simulated node: 8 compute, 2 storage, 2 management."""
@@ -44,6 +48,12 @@ def write(devices: int, root: Path) -> Path:
     if not directory.exists():
         DirectoryTree(directory).apply(build(devices).frame())
     return directory
+
+
+def discovered(files: FileTree) -> list[Device]:
+    """Its devices as the daemon knows them."""
+    names = list_devices(files, ("*",), (), HostClock().now()).names or ()
+    return [device for number, name in enumerate(names) if (device := discover(files, name, number)) is not None]
 
 
 MOVING = (

@@ -160,7 +160,7 @@ class Devices:
         new = old.merge(reading, tiers, changed)
         errnos, was_stalled = reading.errnos, known.stalled
         of_state = new.layout.tiers[Tier.STATE]
-        if Tier.STATE in tiers and (errnos or not of_state) and all(new.values[i] is None for i in of_state):
+        if Tier.STATE in tiers and all(new.values[i] is None for i in of_state):
             # No port's state could be read: the device was not seen, however young the attempt.
             new = msgspec.structs.replace(new, read_at=(old.read_at[Tier.STATE], *new.read_at[1:]))
         known.sample, known.stalled = new, False
@@ -380,7 +380,7 @@ def _count_polls(known: Present, tiers: tuple[Tier, ...], reading: Reading) -> N
     After a firmware timeout one port's state is asked for alone: where it fails, no port's could be read.
     """
     states = known.device.layout.tiers[Tier.STATE]
-    if Tier.STATE in tiers and not reading.errnos and len(states) == len(known.ports):
+    if Tier.STATE in tiers and None not in reading.values and len(states) == len(known.ports):
         for port in known.ports.values():
             port.failed_polls = 0
         return

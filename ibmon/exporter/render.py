@@ -1,7 +1,7 @@
 """Turns a snapshot into exposition text, once for each snapshot and format.
 
 Owns the walk over the plan and the kept results. It must not read anything but the snapshot: a scrape between two
-steps of the engine costs a copy, and the ages of the samples, which are the only text that depends on the moment.
+steps of the engine costs the ages of the samples, which are the only text that depends on the moment.
 """
 
 from __future__ import annotations

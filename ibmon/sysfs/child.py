@@ -111,7 +111,7 @@ def serve(connection: socket.socket) -> None:
     server: Server | None = None
     received = b""
     while more := connection.recv(_RECEIVE):
-        requests, received = wire.take_all(received + more)
+        requests, received = wire.take(received + more)
         looked = -math.inf
         for request in map(wire.decode, requests):
             if (now := time.monotonic()) - looked >= _LOOK:

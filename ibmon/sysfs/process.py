@@ -55,7 +55,8 @@ class Child:
         self.pid = pid
         self.started = time.monotonic()
         self._connection = connection
-        self._received = b""
+        self._received = b""  # of an answer that is not whole yet
+        self._answers: deque[bytes] = deque()
 
     def tell(self, messages: bytes) -> None:
         """Send. Raises OSError."""
@@ -71,24 +72,25 @@ class Child:
 
         None when the process has gone. Raises OSError.
         """
-        while (taken := wire.take(self._received)) is None:
+        while not self._answers:
             if not alone:
                 time.sleep(GATHER)
             more = self._connection.recv(_RECEIVE)
             if not more:
                 return None
-            self._received += more
-        answer, self._received = taken
-        return answer
+            self._take(more)
+        return self._answers.popleft()
 
     def arrived(self, count: int) -> list[bytes]:
-        """The answers that are here by now, of which there may be `count`; nothing is waited for."""
-        found: list[bytes] = []
+        """The answers that are here by now, `count` at most; nothing is waited for."""
         with contextlib.suppress(OSError):  # there is nothing more, or it has gone: whoever waits for more sees it
-            while len(found) < count and (more := self._connection.recv(_RECEIVE, socket.MSG_DONTWAIT)):
-                whole, self._received = wire.take_all(self._received + more)
-                found += whole
-        return found
+            while len(self._answers) < count and (more := self._connection.recv(_RECEIVE, socket.MSG_DONTWAIT)):
+                self._take(more)
+        return [self._answers.popleft() for _ in range(min(count, len(self._answers)))]
+
+    def _take(self, more: bytes) -> None:
+        whole, self._received = wire.take(self._received + more)
+        self._answers.extend(whole)
 
     def end(self) -> None:
         """Close the socket, by which the process ends when it is not in a read."""

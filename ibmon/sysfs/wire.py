@@ -90,7 +90,6 @@ Decoder: TypeAlias = msgspec.msgpack.Decoder[Answer[Any]]
 LISTING: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Listing])
 DEVICE: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Device])
 READING: Final[Decoder] = msgspec.msgpack.Decoder(Answer[Reading])
-READY: Final[Decoder] = msgspec.msgpack.Decoder(Answer[None])
 
 
 def request(message: Request) -> bytes:
@@ -112,7 +111,7 @@ def _framed(content: bytes) -> bytes:
     return _LENGTH.pack(len(content)) + content
 
 
-def take_all(received: bytes) -> tuple[list[bytes], bytes]:
+def take(received: bytes) -> tuple[list[bytes], bytes]:
     """All messages that are whole, undecoded, and what follows them."""
     found, start, total = [], 0, len(received)
     while start + _LENGTH.size <= total:
@@ -122,11 +121,3 @@ def take_all(received: bytes) -> tuple[list[bytes], bytes]:
         found.append(received[start + _LENGTH.size : end])
         start = end
     return found, received[start:]
-
-
-def take(received: bytes) -> tuple[bytes, bytes] | None:
-    """The first message, which is not decoded, and what follows it; None while it is not whole."""
-    if len(received) < _LENGTH.size:
-        return None
-    end = _LENGTH.size + _LENGTH.unpack_from(received)[0]
-    return None if len(received) < end else (received[_LENGTH.size : end], received[end:])
