@@ -210,12 +210,14 @@ def test_a_right_that_is_missing_is_one_line_and_a_metric_before_any_node_is_bad
     for _ in range(2):
         world.later(CHECK_SECONDS)
         world.until(lambda: controller._worker._check_due > world.clock.now().monotonic)
-    world.fresh()
+
+    def counted():
+        with urllib.request.urlopen(f"{controller.server.url}/metrics", timeout=SECONDS) as answer:
+            return 'ibmon_controller_scheduler_errors_total{code="forbidden"} 2.0' in answer.read().decode()
+
+    world.until(counted)
     assert caplog.text.count("cannot-act") == 1
     assert problem in caplog.text
-    with urllib.request.urlopen(f"{controller.server.url}/metrics", timeout=SECONDS) as answer:
-        text = answer.read().decode()
-    assert 'ibmon_controller_scheduler_errors_total{code="forbidden"} 2.0' in text
 
 
 def test_many_notes_are_one_write_to_the_disk(tmp_path):
