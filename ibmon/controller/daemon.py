@@ -300,6 +300,7 @@ class Controller:
         finally:
             self._beginning = None
         self._unled = ""
+        self._saving.works()
         if self._worker is not None:
             self._worker.void()
             self._worker.look()

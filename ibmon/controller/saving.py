@@ -62,12 +62,16 @@ class Saving:
         saving.add_done_callback(told)
         return saving
 
+    def works(self) -> None:
+        """The ledger has been saved: what kept that from happening before is over."""
+        if self.trouble:
+            log.info(logs.line("saving-again", {}))
+        self.trouble, self._again = "", -math.inf
+
     def _end(self, desk: FleetDesk, revision: int, error: BaseException | None) -> None:
         self.out -= 1
         if error is None:
-            if self.trouble:
-                log.info(logs.line("saving-again", {}))
-            self.trouble, self._again = "", -math.inf
+            self.works()
             desk.saved(revision)
         else:
             why = str(error) or type(error).__name__

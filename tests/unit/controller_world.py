@@ -107,6 +107,16 @@ class World:
         at = self.clock.now().monotonic
         self.until(lambda: self.running.desk.counts(Now(at, 0.0)).view_age == 0.0)
 
+    def settled(self):
+        """Wait until all has been done that follows from what was said: what must not come has had its time."""
+        controller = self.running
+        jobs = controller._worker._jobs
+        idle = lambda: jobs.empty() and not (controller._planned or controller._saving.out or controller._ready)  # noqa: E731
+        for _ in range(2):  # a job that the first turn let out is done before the second look
+            self.clock.ahead += 0.001  # so that the view of before is not of now
+            self.fresh()
+            self.until(lambda: controller.server.call(idle).result(SECONDS))
+
     def until(self, holds):
         end = time.monotonic() + SECONDS
         while not holds():
