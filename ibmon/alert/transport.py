@@ -78,7 +78,11 @@ class Transport:
             with contextlib.closing(connection.getresponse()) as answer:
                 if self._late.is_set() or self._aborted:  # cut off in its headers, which looks like their end
                     raise TimeoutError
-                said = answer.read(words) if words else b""
+                said = b""
+                if words:
+                    with contextlib.suppress(HTTPError, http.client.HTTPException, OSError):
+                        # The status is the answer: a reset in the words behind it does not make the message unsent.
+                        said = answer.read(words)
                 # No more of the body is read: whatever the receiver still sends is its own affair.
                 return Answer(answer.status, answer.headers.get("Retry-After"), said.decode("utf-8", "replace"))
         except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:

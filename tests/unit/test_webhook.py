@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import ipaddress
 import json
 import logging
@@ -411,6 +412,15 @@ def test_words_that_come_a_byte_at_a_time_end_with_the_attempt(receiver, monkeyp
     answer = transport.post(b"{}", {}, words=400)
     assert answer.status == 200
     assert len(answer.words) < 400
+
+
+def test_words_that_a_reset_cuts_off_leave_the_status_that_came_before_them(receiver, monkeypatch):
+    def reset(_answer, _amount):
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(HTTPResponse, "read", reset)
+    answer = Transport(receiver().url, LONG).post(b"{}", {}, words=400)
+    assert (answer.status, answer.words) == (200, "")
 
 
 def test_a_name_that_is_not_known_is_told():
