@@ -231,6 +231,25 @@ def test_nodes_drained_by_others_do_not_use_up_our_room_but_the_share_of_unavail
     assert policy.limit_gate([pool(100, *admin, more)], "n1", LimitsConfig(), NOW) is BlockCode.MAX_UNAVAILABLE
 
 
+def test_exactly_the_share_that_may_be_unavailable_is_not_too_many():
+    admin = [node(f"n{i}", "IDLE+DRAIN", "ADMIN", 0.0) for i in range(2, 31)]
+    limits = LimitsConfig(max_unavailable=0.29)  # times 100 that is a little less than 29 in floating point
+    assert policy.limit_gate([pool(100, *admin)], "n1", limits, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("view", "claimed"),
+    [
+        (ours("n1"), True),
+        (node(flags="IDLE", reason=REASON), False),  # what is left of a drain that was lifted
+        (node(flags="IDLE+DRAIN", reason=None), False),
+        (node(flags="IDLE+DRAIN", reason="ADMIN"), False),
+    ],
+)
+def test_a_drain_counts_as_ours_by_its_prefix_while_it_stands(view, claimed):
+    assert policy.claims(view) is claimed
+
+
 @pytest.mark.parametrize(
     ("rate", "since", "expected"),
     [
@@ -325,6 +344,9 @@ def test_our_own_standing_drain_is_no_obstacle_whatever_the_limits_say():
     view = node(flags="IDLE+DRAIN", reason=REASON)
     assert gate(view, record=RECORD, pools=None) is None
     assert gate(view, record=None, pools=None) is None  # by the intent: its record could not be saved
+    earlier = "ibmon: rate-low mlx5_3/1 200 of 400 Gb/s [id aaaaaa]"
+    record = Ownership("aaaaaa", earlier, asked=50.0, held=True)
+    assert gate(node(flags="IDLE+DRAIN", reason=earlier), record=record, pools=None) is None  # by its record alone
 
 
 def test_a_drain_with_our_prefix_and_another_id_is_foreign():
