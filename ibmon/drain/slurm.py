@@ -108,7 +108,7 @@ class Slurm:
     def _show(self, *name: str) -> list[Record]:
         text = self._scontrol("show", "node", *name, options=("--all", "--oneliner"))
         try:
-            records = list(parse_nodes(text))
+            records = parse_nodes(text)
         except ValueError as error:
             raise SchedulerError(f"scontrol show node prints something unknown: {error}") from None
         if not records:

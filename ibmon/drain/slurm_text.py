@@ -7,7 +7,6 @@ parser and needs a plugin. Nothing here guesses: a line that cannot be understoo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Final
 
@@ -47,11 +46,19 @@ _NODES: Final = re.compile(r" Nodes=(\S+)")
 _NEXT_FIELD: Final = re.compile(r"(?:^| )(?:Comment|Extra|InstanceId|InstanceType|Gpu\w*|Topology)=.*$")
 
 
-def parse_nodes(text: str) -> Iterator[Record]:
-    """Every node of the output, in its order; ValueError at the first line that is not one."""
-    for line in text.splitlines():
-        if line.strip():
-            yield parse_node(line.strip())
+def parse_nodes(text: str) -> list[Record]:
+    """Every node of the output, in its order; ValueError where it is not made of nodes.
+
+    Slurm prints comments as people wrote them, with their line ends: a line that begins no node is one more of the node
+    before it, and must not take the others from sight.
+    """
+    lines: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if lines and not _NODE.match(line):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return [parse_node(line) for line in lines]
 
 
 def parse_node(line: str) -> Record:

@@ -100,6 +100,18 @@ def test_the_fleet_holds_hidden_partitions_and_needs_no_name_of_this_node(cluste
     assert fleet == {"all": ["node1", "node2", "node3"], "hidden": ["node2", "node3"]}
 
 
+@pytest.mark.parametrize("field", ["Comment", "Extra", "Reason"])
+def test_words_of_several_lines_at_one_node_hide_neither_it_nor_the_others(cluster: SlurmCluster, field: str) -> None:
+    try:
+        cluster.scontrol("update", "NodeName=node2", f"{field}=rack 7\nState=DOWN\n\nReason=ours to keep")
+        pools = slurm_of(cluster, "node1").read_fleet()
+        assert {pool.name: len(pool.nodes) for pool in pools} == {"all": 3, "hidden": 2}
+        assert all("DOWN" not in view.flags for pool in pools for view in pool.nodes)
+        assert "DOWN" not in slurm_of(cluster, "node2").read_node().flags
+    finally:
+        cluster.scontrol("update", "NodeName=node2", f"{field}=")
+
+
 def test_each_node_has_its_leaf_and_none_has_one_without_a_topology(cluster: SlurmCluster, slurm: SlurmCluster) -> None:
     assert slurm_of(cluster).read_topology() == {"node1": "leaf1", "node2": "leaf1", "node3": "leaf2"}
     assert slurm_of(slurm).read_topology() == {}

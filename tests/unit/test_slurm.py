@@ -162,6 +162,27 @@ def test_words_in_a_reason_that_look_like_fields_change_nothing(fake):
     assert (view.name, view.flags, view.reason) == ("node1", {"IDLE", "DRAIN"}, evil)
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n", "\v", "\u2028"])
+def test_a_comment_of_several_lines_leaves_every_node_and_whose_its_drain_is(fake, end):
+    """As Slurm prints comments (seen with 22.05): with the line ends that they were written with."""
+    comment = f"rack{end}State=DOWN{end}Reason=none Partitions=x"
+    of_ours = line(SLURM_2311, state="IDLE+DRAIN", reason=REASON + NOTE).replace("rack 7", comment)
+    fake.prints(f"{line(name='node0')} Comment={comment}\n{of_ours}\n{line(name='node2')}\n")
+    (pool,) = fake.client().read_fleet()
+    assert [(view.name, view.flags, view.reason) for view in pool.nodes] == [
+        ("node0", {"IDLE"}, "none Partitions=x"),
+        ("node1", {"IDLE", "DRAIN"}, REASON),
+        ("node2", {"IDLE"}, None),
+    ]
+
+
+@pytest.mark.parametrize("printed", ["garbage\n", "\n", f"State=DOWN\n{line()}\n", "NodeName=node1\n"])
+def test_what_does_not_begin_with_a_node_is_an_error(fake, printed):
+    fake.prints(printed)
+    with pytest.raises(SchedulerError, match=r"prints (something unknown|nothing)"):
+        fake.client().read_fleet()
+
+
 def test_pools_are_all_partitions_with_all_their_nodes(fake):
     fake.prints(
         line(state="IDLE+DRAIN", reason=REASON + NOTE, partitions="all,gpu")
@@ -232,7 +253,6 @@ def test_scontrol_gets_a_clean_environment(fake, tmp_path):
         "NodeName=node1 State=\n",
         line(name="node2") + "\n",
         line() + "\n" + line(name="node2") + "\n",
-        line() + "\ntrailing words\n",
     ],
 )
 def test_an_answer_that_is_not_this_node_is_an_error_and_never_a_state(fake, text):
