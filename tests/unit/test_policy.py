@@ -196,6 +196,7 @@ def test_no_state_and_an_unknown_state_allow_nothing(flags):
         (150, {}, 3),
         (1000, {}, 20),
         (100, {"max_drained": 0.29}, 25),
+        (200, {"max_drained": 0.145}, 29),  # the product is a little less than 29 in floating point
         (1000, {"max_drained": 0.029}, 29),
         (32, {"min_nodes": 4, "min_nodes_set": True}, 4),
         (1000, {"min_nodes": 1000, "max_drained": 1.0, "min_nodes_set": True}, 250),
