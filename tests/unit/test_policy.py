@@ -82,6 +82,12 @@ def test_any_reason_is_one_short_line_of_printable_ascii_that_gives_its_id_back(
     assert policy.parse_reason(f"{text} [root@2030-01-01T10:00:00]") == drain_id
 
 
+def test_a_long_reason_is_cut_before_its_id():
+    text = policy.reason_text([finding(text="x" * 300), finding("mlx5_4")], ID)
+    assert len(text) == policy.MAX_REASON
+    assert text.endswith(f"x (+1 more) [id {ID}]")
+
+
 @pytest.mark.parametrize(
     "text",
     [
