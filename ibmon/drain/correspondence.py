@@ -27,6 +27,7 @@ from ibmon.snapshot import Snapshot
 PATIENCE: Final = 60.0
 """Seconds that a request stays out while the controller answers without saying anything about it."""
 
+_GONE: Final = "somebody gave the node back"
 _CODES: Final = {code.value: code for code in BlockCode}
 
 
@@ -200,6 +201,8 @@ class Correspondence:
         if stored is None or (stored.id, stored.reason) != (owned.id, owned.reason):
             detail = "the store has no record of this drain, so it waits for a person: ibmon release"
             return EffectDone("release", request.id, "blocked", code=BlockCode.FOREIGN_DRAIN, detail=detail)
+        if stored.gone:  # which the engine had not heard when it asked
+            return EffectDone("release", request.id, "gone", detail=_GONE)
         return None
 
     # ------------------------------------------------------------------------------------- what is answered
@@ -218,7 +221,7 @@ class Correspondence:
             return EffectDone("drain", wish.id, "done")
         if reply.decision == "released":
             self._lose()
-            return EffectDone("drain", wish.id, "gone", detail="somebody gave the node back")
+            return EffectDone("drain", wish.id, "gone", detail=_GONE)
         if reply.decision == "blocked":
             return _blocked("drain", wish.id, reply)
         return None
@@ -238,12 +241,11 @@ class Correspondence:
             self._hold()
             return EffectDone("drain", owned.id, "done")
         if reply.decision == "released":
-            detail = "somebody gave the node back"
             if letter.snapshot.drain.intent.id == owned.id:
                 self._lose()
-                return EffectDone("drain", owned.id, "gone", detail=detail)
+                return EffectDone("drain", owned.id, "gone", detail=_GONE)
             self._leave()
-            return EffectDone("release", owned.id, "gone", detail=detail)
+            return EffectDone("release", owned.id, "gone", detail=_GONE)
         return None
 
     def _tell(self, done: EffectDone) -> list[EffectDone]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import urllib.request
 from types import SimpleNamespace
@@ -205,6 +206,7 @@ def test_a_fault_in_what_comes_from_the_scheduler_is_a_line_in_the_log_and_the_n
 def test_a_right_that_is_missing_is_one_line_and_a_metric_before_any_node_is_bad(world, caplog):
     problem = "Kubernetes forbids ibmon to patch node x: its service account needs the verb patch on nodes"
     controller = world.start()
+    world.until(lambda: controller._worker._check_due == math.inf)  # the check after the start has found nothing
     controller._worker._scheduler.check = lambda _: (problem,)
     controller._worker._check_due = float("-inf")
     for _ in range(2):

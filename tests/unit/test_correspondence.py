@@ -370,6 +370,26 @@ def test_a_lost_reply_costs_nothing_as_the_next_report_tells_again(node, fleet):
     assert node.disk.ownership() is None
 
 
+def test_a_drain_that_is_gone_before_the_engine_hears_of_it_is_not_given_back_again(node, fleet):
+    """Its record says that it is gone, so a report that asked for it would have nothing to rest on."""
+    drained(node, fleet)
+    node.findings = ()
+    node.tick()  # it asks to give the node back
+    node.findings = (fault(),)
+    node.lost = "reply"  # the controller does so
+    node.live(2)
+    node.lost, node.lag = "", 3
+    node.live(2)  # wanted again, it is found to be gone
+    assert node.disk.ownership().gone
+    node.findings = ()
+    node.tick()
+    assert node.report().intent.id == ""
+    node.lag = 0
+    node.live(60)
+    assert fleet.reason == ""
+    assert not node.told.waiting
+
+
 def test_a_node_killed_between_asking_and_the_answer_owns_its_drain_after_the_restart(node, fleet):
     node.findings = (fault(),)
     node.lost = "reply"
