@@ -226,6 +226,23 @@ def test_a_node_that_has_just_booted_is_in_its_grace():
     assert world.round(20) == [("n7", "drain", "done", None)]
 
 
+def test_work_on_one_port_of_a_node_does_not_hold_back_what_an_alert_says_of_it():
+    world = world_with_alerts()
+    world.nodes["n7"].maintenance = Working(until=world.wall + 3600, subjects=("mlx5_0/1",))
+    world.all_say()
+    assert fire(world) == [("n7", "drain", "done", None)]
+
+
+def test_an_alert_that_waits_for_work_on_the_whole_node_drains_when_the_window_ends():
+    world = world_with_alerts()
+    world.nodes["n7"].maintenance = Working(until=world.wall + 100)
+    world.all_say()
+    assert fire(world) == []
+    assert world.round(1, seconds=89) == []
+    assert world.desk.next_due() == world.mono + 1
+    assert world.round(1, seconds=1) == [("n7", "drain", "done", None)]
+
+
 def test_an_alert_that_ends_before_it_was_granted_leaves_nothing():
     world = world_with_alerts()
     world.alert("n7")

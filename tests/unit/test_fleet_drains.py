@@ -236,6 +236,9 @@ def test_one_a_minute_is_one_a_minute_and_the_desk_knows_when_the_next_is_due():
     assert [told[2] for told in world.work()] == ["done"]
     drained_at = world.wall
     assert world.say("n2").code == "limit_rate"
+    world.look()
+    assert world.work() == []
+    assert world.desk._line.wake == pytest.approx(world.mono + 60.0, abs=0.1)
     while len(world.drained()) < 2:
         world.wait(min(30.0, world.desk.next_due() - world.mono))
         world.look()
@@ -286,6 +289,21 @@ def test_a_silent_node_is_unknown_and_never_drained_and_its_drain_stays():
     world.say("n8")
     assert world.notes("node-back") == [{"node": "n8"}]
     assert world.work() == [("n8", "drain", "done", None)]
+
+
+def test_a_node_that_fell_silent_after_it_asked_for_its_release_is_given_back_when_it_is_heard_again():
+    world = World().begin()
+    world.bad("n7")
+    world.work()
+    world.say("n7")
+    world.ask("stop")
+    world.nodes["n7"].well()
+    world.say("n7")
+    world.round(3, silent={"n7"})
+    world.ask("start")
+    assert world.round(2, silent={"n7"}) == []
+    assert world.drained() == ["n7"]
+    assert world.round(1) == [("n7", "release", "gone", None)]
 
 
 def test_an_old_view_of_the_scheduler_drains_nobody():
