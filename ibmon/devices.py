@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ibmon.health.desks import PortDesk
 from ibmon.health.facts import DeviceFacts, PortFacts
 from ibmon.health.history import CounterHistory
-from ibmon.health.judge import PortDesk
 from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
@@ -39,7 +39,7 @@ class JudgedPort:
 
 @dataclass(slots=True)
 class Present:
-    """One device that is there. `first` is whether this process never saw it before: a baseline may then be stored."""
+    """One device that is there. `first`: this process never saw it before, so what is stored of its counters goes on."""
 
     device: Device
     sample: Sample

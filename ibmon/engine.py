@@ -20,9 +20,10 @@ from ibmon.drain import pace
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
+from ibmon.health.desks import PortDesk, PortMemory
 from ibmon.health.facts import PortFacts
 from ibmon.health.inventory import arrivals, take
-from ibmon.health.judge import Judge, PortDesk, PortMemory
+from ibmon.health.judge import Judge
 from ibmon.intake import Intake
 from ibmon.maintenance import Maintenance
 from ibmon.memory import Memory, remember

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ibmon.health.desks import PortDesk, PortMemory, rule_of
 from ibmon.health.evaluate import Episode
-from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
+from ibmon.health.judge import Judge
 from ibmon.health.links import NO_LINK
 from ibmon.messages import Answer, Person
 from ibmon.model import PortId
