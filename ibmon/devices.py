@@ -244,6 +244,7 @@ class Devices:
             flaps=tuple(f.at for f in desk.link.memory.flaps if f.counted),
             transitions=desk.link.memory.transitions,
             outages=desk.link.memory.outages,
+            retrained=desk.link.retrained(),
         )
         if known is None or judged is None:
             # Where the device is there but this port of it is not, the port is what is missing.
