@@ -221,7 +221,7 @@ class Intake:
     def _count(self, name: str, change: Change, now: Now) -> None:
         """Remember rises of judged counters, also those from the last value before a restart, or a time without any."""
         present, boot = self.devices.present[name], self._boot
-        for i in (*change.firsts, *change.rises):
+        for i in dict.fromkeys((*change.firsts, *change.rises, *change.freed)):
             judged = present.judged.get(i)
             if judged is None:
                 continue
@@ -230,14 +230,17 @@ class Intake:
             if desk is None:
                 continue
             value = present.sample.values[i]
-            rise = change.rises.get(i, 0)
-            if i in change.firsts and value is not None:
-                last = desk.last.get(key)
-                if last is not None and last[1] == boot and value > last[0]:
+            rise, freed = change.rises.get(i, 0), i in change.freed
+            last = desk.last.get(key)
+            if i in change.firsts and value is not None and last is not None and last[1] == boot:
+                if value > last[0]:
                     rise = change.rises[i] = value - last[0]
+                freed = value < last[0] == present.device.layout.columns[i].maximum
             if value is not None:
                 desk.last[key] = (value, boot)
-            if rise and self.may_count(port, now) and not desk.link.in_bring_up(now):
+            # What stood at its maximum may have been rising until it was reset: it is quiet from now on, if at all.
+            counts = rise or (freed and key in desk.windows)
+            if counts and self.may_count(port, now) and not desk.link.in_bring_up(now):
                 self.judge.count(port, key, rise, now, boot)
 
     def may_count(self, port: PortId, now: Now) -> bool:

@@ -70,7 +70,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
     buckets: tuple[Bucket, ...] = ()
 
     def add(self, rise: int, now: Now, boot: str) -> Window:
-        """This window with one more rise."""
+        """This window with one more rise; one of nothing is a moment until which something may have risen."""
         at, wall = now
         buckets = self.buckets
         if buckets:
@@ -99,7 +99,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
             if any(age <= end and oldest >= start for start, end in spans):
                 continue
             quiet = age if quiet is None else quiet
-            intervals += 1
+            intervals += bucket.count > 0
             expires = seconds - age
             if oldest > seconds and bucket.span() > BUCKET_SECONDS:
                 # Many minutes kept as one, of which only a part lies within: so much of them, and less each minute.

@@ -53,3 +53,13 @@ def test_a_ratio_gives_whole_numbers_as_limits():
     [finding] = rows(frames, [900])[900]["findings"]
 
     assert (finding["observed"], finding["limit"]) == (240, 240)
+
+
+@pytest.mark.parametrize("restart", [[], [Frame(t=100_000.5, restart=True)]])
+def test_a_counter_that_was_reset_from_its_maximum_is_quiet_from_then_on(restart):
+    steps = ((590, 5), (700, 15), (100_000, 0))
+    told = changes([*rises("local_link_integrity_errors", *steps), *restart], 3 * DAY, SLOW)
+    open_until = [t for t, row in told if any(f["rule"] == "link-integrity" for f in row["findings"])][-1]
+
+    assert ended(told, "link-integrity") == pytest.approx(100_020 + DAY, abs=60)
+    assert open_until > 100_000
