@@ -324,6 +324,7 @@ class Engine:
             enabled=self.enabled,
             maintenance=self.maintenance.on,
             grace=not self._may_start(now),
+            holding=self.judge.holding(),
             jitter=self._jitter(),
         )
         verdict = (self.findings, self.fitness, self.why, self.config.action.mode)

@@ -329,6 +329,15 @@ class Judge:
                 return desk.settings[finding.rule].hold
         return self._of_node(finding.rule).hold if finding.rule in NODE_RULES else 0.0
 
+    def holding(self) -> bool:
+        """Whether a hold runs that may end in a finding that drains: what is wrong now, and not yet for long enough."""
+        of_ports = (
+            (desk.running, desk.settings)
+            for desk in self.ports.values()
+            if desk.expected.expected and desk.expected.trusted and desk.expected.role is Role.COMPUTE
+        )
+        return any(_holds(running, chosen) for running, chosen in of_ports)
+
     def fitness(self, findings: Iterable[Finding], *, seen: bool) -> NodeFitness:
         """The verdict on the node. `seen` is whether all that is there has been read once.
 
@@ -365,6 +374,15 @@ class Judge:
         if rate_unknown(desk.facts):
             return f"{port} shows the rate of a speed that its kernel does not know"
         return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
+
+
+def _holds(running: Running, chosen: Mapping[str, Settings]) -> bool:
+    for key, episode in running.episodes.items():
+        rule, condition = chosen[rule_of(key)], running.conditions.get(key, UNKNOWN)
+        wrong = condition.verdict is Verdict.BAD and condition.reach == "critical" and episode.severity != "critical"
+        if wrong and rule.action is Mode.DRAIN and not rule.rule.counts:
+            return True
+    return False
 
 
 def _own_loss(rule: Rule, desk: PortDesk, facts: PortFacts) -> bool:
