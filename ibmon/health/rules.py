@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         "at 400 Gb/s); where the limits are set per hour, none for the recover time",
     ),
     Rule(
-        id="link-recovery", check=counts.link_recovery, health=PortHealth.WARNING,
+        id="link-recovery", check=counts.on_infiniband(counts.link_recovery), health=PortHealth.WARNING,
         alert_hold=0, hold=0, recover=2 * HOUR, action=Mode.ALERT, counts=True,
         unit="per_hour", window=HOUR, warning=3, critical=3,
         title="The link retrained after errors",
