@@ -417,7 +417,7 @@ class Engine:
             return Answer(event.ticket, done=False, text=text)
         if event.action == "release":
             return self.desk.give_back(event, self.config.action, now, stopped=self.stopped, enabled=self.enabled)
-        return people.answer(event, self.judge, self._memory)
+        return people.answer(event, self.judge, self._memory, self.intake.kernel)
 
     def _stop(self, event: StopFile, _: Now) -> None:
         if event.present is not self.stopped:
