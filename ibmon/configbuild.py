@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ibmon import config as c
-from ibmon.configkeys import KEYS, NOT_IN_FILES, RULE_KEYS, Key
+from ibmon.configkeys import KEYS, LONGEST, NOT_IN_FILES, REMEMBERED, RULE_KEYS, Key
 from ibmon.configtree import Leaf, Node, Table
 from ibmon.configvalues import parse
 from ibmon.model import Mode, Role
@@ -164,18 +164,24 @@ class Builder:
                 self._problem(origin, f"{path}: {limit} and {limit}_per_hour say the same twice; keep one of them")
         for low, high in (("warning", "critical"), ("warning_per_hour", "critical_per_hour")):
             self._order(path, low, high, entries)
+        self._within_memory(rule, entries, path)
+
+    def _within_memory(self, rule: str, entries: Mapping[str, Node], path: str) -> None:
+        """No limit or time that reaches beyond what is remembered, where it would be without effect."""
+        most = REMEMBERED.get(rule)
+        for key in ("warning", "critical"):
+            limit = _number(key, entries)
+            if most is not None and limit is not None and limit > most:
+                text = f"{path}.{key}: no more than {most} are remembered, so it would never come; lower it"
+                self._problem(_origin(entries[key]), text)
+        for key in ("window", "recover") if "window" in RULE_KEYS[rule] else ():
+            seconds = _number(key, entries)
+            if seconds is not None and seconds > LONGEST:
+                self._problem(_origin(entries[key]), f"{path}.{key}: what is counted is kept for 30d; write less")
 
     def _order(self, path: str, low: str, high: str, entries: Mapping[str, Node]) -> None:
-        values = []
-        for key in (low, high):
-            node = entries.get(key)
-            if not isinstance(node, Leaf):
-                return
-            try:
-                values.append(parse(KEYS["rules"][key], node.value))
-            except ValueError:
-                return  # said where the value was read
-        if values[0] > values[1]:
+        values = (_number(low, entries), _number(high, entries))
+        if values[0] is not None and values[1] is not None and values[0] > values[1]:
             self._problem(_origin(entries[low]), f"{path}.{low} is above {high}: it would never come first; lower it")
 
     def _stray(self, origin: str, name: str) -> None:
@@ -208,6 +214,18 @@ class Builder:
     def _unknown(self, origin: str, path: str, known: Iterable[str], what: str = "key") -> None:
         close = nearest(path, known)
         self._problem(origin, f"unknown {what} {path}" + (f"; did you mean {close}?" if close else "; remove it"))
+
+
+def _number(key: str, entries: Mapping[str, Node]) -> float | None:
+    """The value of a rule's key; None where there is none, or none that can be read, which is said elsewhere."""
+    node = entries.get(key)
+    if not isinstance(node, Leaf):
+        return None
+    try:
+        value = parse(KEYS["rules"][key], node.value)
+    except ValueError:
+        return None
+    return float(value)
 
 
 def _enum(field: str, value: Any) -> Any:

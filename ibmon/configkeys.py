@@ -130,6 +130,12 @@ def _rule_keys(rule: str) -> tuple[str, ...]:
 RULE_KEYS: Mapping[str, tuple[str, ...]] = {rule: _rule_keys(rule) for rule in RULES}
 """The keys that a rule has. What a rule has not is refused, so that no setting is silently without effect."""
 
+REMEMBERED: Mapping[str, int] = {"link-flap": 64, "flap-storm": 64, "long-outage": 64, "repeat-offender": 16}
+"""How many of what a rule counts one by one are remembered: a limit above that could never be reached."""
+
+LONGEST = 30 * 86400.0
+"""Seconds for which anything that is counted is remembered."""
+
 _LIMIT_HELP = "a number in the rule's unit; for error rules a bit error ratio"
 _RULE: Mapping[str, Key] = {
     "enabled": Key(Kind.FLAG, "whether the rule is judged at all", "true"),

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ibmon.health.desks import PortDesk
 from ibmon.health.facts import DeviceFacts, PortFacts
 from ibmon.health.history import CounterHistory
-from ibmon.health.judge import PortDesk
 from ibmon.health.links import SIGNS
 from ibmon.health.rules import JUDGED_COUNTERS
 from ibmon.model import Column, Device, Layout, Level, Listing, Now, PortId, Reading, Sample, Tier
@@ -39,7 +39,7 @@ class JudgedPort:
 
 @dataclass(slots=True)
 class Present:
-    """One device that is there. `first` is whether this process never saw it before: a baseline may then be stored."""
+    """One device that is there. `first`: new to this process, so what is stored of its counters goes on."""
 
     device: Device
     sample: Sample
@@ -77,7 +77,7 @@ class Change:
 
     `rises` and `firsts` (first values of a generation) go by column; `states` holds per port the state before and
     after where it changed; `gone` is whether the device answered ENODEV to everything, or a file that was there is
-    not; `links` whether a state changed, or a counter of bounces did.
+    not; `links` whether a state changed, or a counter of bounces did; `freed` which counters left their maximum.
     """
 
     rises: dict[int, int]
@@ -85,6 +85,7 @@ class Change:
     states: dict[int, tuple[int | None, int | None]]
     gone: bool
     links: bool = False
+    freed: frozenset[int] = frozenset()
 
 
 NOTHING = Change({}, {}, {}, gone=False)
@@ -186,7 +187,12 @@ class Devices:
             if old.values[i] is None and (value := new.values[i]) is not None and columns[i].counts
         }
         states = {columns[i].port: (old.values[i], new.values[i]) for i in of_state if i in changed}
-        return Change(rises, firsts, states, gone, links=not known.signs.isdisjoint(changed))
+        freed = frozenset(
+            i
+            for i in changed
+            if (full := columns[i].maximum) is not None and old.values[i] == full and new.values[i] is not None
+        )
+        return Change(rises, firsts, states, gone, links=not known.signs.isdisjoint(changed), freed=freed)
 
     def stall(self, name: str) -> None:
         """A read of the device is overdue."""
@@ -244,6 +250,7 @@ class Devices:
             flaps=tuple(f.at for f in desk.link.memory.flaps if f.counted),
             transitions=desk.link.memory.transitions,
             outages=desk.link.memory.outages,
+            retrained=desk.link.retrained(),
         )
         if known is None or judged is None:
             # Where the device is there but this port of it is not, the port is what is missing.

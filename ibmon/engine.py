@@ -20,9 +20,10 @@ from ibmon.drain import pace
 from ibmon.drain.intent import DrainDesk, DrainMemory
 from ibmon.health import kernel_log
 from ibmon.health.correlate import NodeFacts
+from ibmon.health.desks import PortDesk, PortMemory
 from ibmon.health.facts import PortFacts
 from ibmon.health.inventory import arrivals, take
-from ibmon.health.judge import Judge, PortDesk, PortMemory
+from ibmon.health.judge import Judge
 from ibmon.intake import Intake
 from ibmon.maintenance import Maintenance
 from ibmon.memory import Memory, remember
@@ -323,6 +324,7 @@ class Engine:
             enabled=self.enabled,
             maintenance=self.maintenance.on,
             grace=not self._may_start(now),
+            holding=self.judge.holding(),
             jitter=self._jitter(),
         )
         verdict = (self.findings, self.fitness, self.why, self.config.action.mode)
@@ -415,7 +417,7 @@ class Engine:
             return Answer(event.ticket, done=False, text=text)
         if event.action == "release":
             return self.desk.give_back(event, self.config.action, now, stopped=self.stopped, enabled=self.enabled)
-        return people.answer(event, self.judge, self._memory)
+        return people.answer(event, self.judge, self._memory, self.intake.kernel)
 
     def _stop(self, event: StopFile, _: Now) -> None:
         if event.present is not self.stopped:

@@ -153,7 +153,7 @@ class Intake:
         if not self.devices.add(device):
             self.sampler.renew(device.layout)
             return
-        if known:
+        if not self.devices.present[event.name].first:
             self._forget_counters(event.name)
         self.sampler.add(device.layout, now.monotonic)
         self.sampler.read_now(event.name, now.monotonic)
@@ -195,7 +195,8 @@ class Intake:
                 change.rises,
                 now,
                 self._boot,
-                may_count=self.may_count(port.id, now) and not self.judge.down_is_known(port.id),
+                may_count=self.may_count(port.id, now),
+                known=self.judge.down_is_known(port.id),
                 grace=BRING_UP_GRACE if now.monotonic - self._booted < self._grace() else None,
                 carrier=port.link_layer == "Ethernet",
             )
@@ -218,9 +219,9 @@ class Intake:
         self.out.extend(self.sampler.out_of_turn(name, extra, now.monotonic))
 
     def _count(self, name: str, change: Change, now: Now) -> None:
-        """Remember rises of judged counters, also those between the last value before a restart and the first now."""
+        """Remember rises of judged counters, also those from the last value before a restart, or a time without any."""
         present, boot = self.devices.present[name], self._boot
-        for i in (*change.firsts, *change.rises):
+        for i in dict.fromkeys((*change.firsts, *change.rises, *change.freed)):
             judged = present.judged.get(i)
             if judged is None:
                 continue
@@ -229,14 +230,17 @@ class Intake:
             if desk is None:
                 continue
             value = present.sample.values[i]
-            rise = change.rises.get(i, 0)
-            if i in change.firsts and present.first and value is not None:
-                last = desk.last.get(key)
-                if last is not None and last[1] == boot and value > last[0]:
+            rise, freed = change.rises.get(i, 0), i in change.freed
+            last = desk.last.get(key)
+            if i in change.firsts and value is not None and last is not None and last[1] == boot:
+                if value > last[0]:
                     rise = change.rises[i] = value - last[0]
+                freed = value < last[0] == present.device.layout.columns[i].maximum
             if value is not None:
                 desk.last[key] = (value, boot)
-            if rise and self.may_count(port, now) and not desk.link.in_bring_up(now):
+            # What stood at its maximum may have been rising until it was reset: it is quiet from now on, if at all.
+            counts = rise or (freed and key in desk.windows)
+            if counts and self.may_count(port, now) and not desk.link.in_bring_up(now):
                 self.judge.count(port, key, rise, now, boot)
 
     def may_count(self, port: PortId, now: Now) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from ibmon.health.counts import span
+from ibmon.health.desks import PortDesk, rule_of
 from ibmon.health.evaluate import Episode
-from ibmon.health.judge import Judge, PortDesk, rule_of
+from ibmon.health.judge import Judge
 from ibmon.health.rules import RULE_BY_ID
 from ibmon.health.windows import Moment
 from ibmon.messages import Answer, Person

@@ -6,9 +6,10 @@ import msgspec
 
 from ibmon.drain.intent import DrainMemory
 from ibmon.health import kernel_log
+from ibmon.health.desks import PortMemory
 from ibmon.health.evaluate import Episode
 from ibmon.health.inventory import Learned
-from ibmon.health.judge import Judge, PortMemory
+from ibmon.health.judge import Judge
 from ibmon.maintenance import Window
 from ibmon.model import NodeFitness
 

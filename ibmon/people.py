@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from ibmon.health.desks import PortDesk, PortMemory, rule_of
 from ibmon.health.evaluate import Episode
-from ibmon.health.judge import Judge, PortDesk, PortMemory, rule_of
+from ibmon.health.judge import Judge
+from ibmon.health.kernel_log import Line
 from ibmon.health.links import NO_LINK
 from ibmon.messages import Answer, Person
 from ibmon.model import PortId
@@ -20,12 +22,12 @@ from ibmon.model import PortId
 LINK_RULES = frozenset({"link-flap", "flap-storm", "long-outage"})
 
 
-def answer(person: Person, judge: Judge, memory: dict[str, PortMemory]) -> Answer:
-    """Do what was asked for, in the judge's working state and in what is remembered."""
+def answer(person: Person, judge: Judge, memory: dict[str, PortMemory], kernel: dict[str, tuple[Line, ...]]) -> Answer:
+    """Do what was asked for, in the judge's working state, in what is remembered, and in what the kernel log said."""
     chosen, unknown = _chosen(person.subjects, judge)
     if unknown:
         return Answer(person.ticket, done=False, text=f"no such port or device: {', '.join(unknown)}")
-    request = _Request(person, chosen, judge, memory)
+    request = _Request(person, chosen, judge, memory, kernel)
     done, text = {
         "clear": request.clear,
         "accept": request.accept,
@@ -52,6 +54,7 @@ class _Request(NamedTuple):
     chosen: dict[PortId, PortDesk]
     judge: Judge
     memory: dict[str, PortMemory]
+    kernel: dict[str, tuple[Line, ...]]
 
     def clear(self) -> tuple[bool, str]:
         """Somebody says: repaired. Findings end, counts and link history begin anew."""
@@ -69,8 +72,11 @@ class _Request(NamedTuple):
             link = desk.link.memory
             kept = {name: getattr(link, name) for name in ("active_since", "down_since", "last_sign")}
             desk.link.memory = msgspec.structs.replace(NO_LINK, **kept)
-        if not rules:
-            desk.windows.clear()
+        if not rules or "driver-fault" in rules:
+            self.kernel.pop(desk.expected.slot.rpartition("/")[0], None)
+        # What was counted until now was repaired with the rest: it would be found again at once.
+        counted = {key.partition(":")[2] for key in desk.episodes if rule_of(key) in rules}
+        desk.windows = {k: w for k, w in desk.windows.items() if rules and k.partition("/")[2] not in counted}
         return self._end(desk.episodes)
 
     def _end(self, episodes: dict[str, Episode]) -> int:

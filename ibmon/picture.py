@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ibmon.devices import Devices
 from ibmon.drain.intent import DrainDesk
+from ibmon.health.desks import PortDesk, rule_of
 from ibmon.health.evaluate import Episode
-from ibmon.health.judge import Judge, PortDesk, rule_of
+from ibmon.health.judge import Judge
 from ibmon.model import Column, Finding, Intent, NodeFitness, Now, PortHealth, PortId, Severity
 from ibmon.snapshot import DrainView, PortView
 

@@ -129,9 +129,11 @@ class Sampler:
         """
         reads = {n: s.outstanding for n, s in self.devices.items() if s.outstanding is not None and not s.stalled}
         looks = {n: asked for n, asked in self.discovering.items() if n not in self.quarantined}
-        waiting = {**reads, **looks, **reads}  # a read goes before a look of the same moment or device
+        # A device waits since the older of its two, as `next_due` tells; a read goes before a look of the same moment.
+        waiting = reads | {n: min(asked, reads.get(n, asked)) for n, asked in looks.items()}
         first = min(waiting, key=waiting.__getitem__, default=None)
-        if first is None or now - waiting[first] < self.config.read_deadline:
+        # Compared with the very sum that `next_due` tells: a difference may be rounded to less.
+        if first is None or now < waiting[first] + self.config.read_deadline:
             return None
         for name in reads:
             self.devices[name].outstanding = now

@@ -126,18 +126,22 @@ class DrainDesk:
         enabled: bool,
         maintenance: bool = False,
         grace: bool = False,
+        holding: bool = False,
         jitter: float = 0.0,
     ) -> list[Drain | Release | Observe]:
         """The requests to make now, if any.
 
         `enabled` is False where another daemon acts for this node. `maintenance` is whether somebody works on any
         part of it: findings in a window begin no drain, and nothing is given back meanwhile but by a person. `grace`
-        is whether the host has only just booted: a fault of before the boot begins no drain yet. `jitter` are the
+        is whether the host has only just booted: a fault of before the boot begins no drain yet. `holding` is whether
+        something is wrong that drains if it lasts: giving back meanwhile would only be taken back. `jitter` are the
         seconds over which the first call for a new drain is spread among nodes.
         """
         mode = action.mode if enabled else Mode.OBSERVE
         self._grace, self._jitter = grace, jitter
-        requests = self._requests(findings, fitness, action, mode, now, stopped=stopped, maintenance=maintenance)
+        requests = self._requests(
+            findings, fitness, action, mode, now, stopped=stopped, maintenance=maintenance, holding=holding
+        )
         told = self.override is None or self.long_overridden(now.monotonic)
         self._long_at = math.inf if told or self.override is None else self.override.monotonic + OVERRIDE_ALERT
         asks = mode is Mode.DRAIN and action.scheduler not in _UNSEEN and not stopped
@@ -153,6 +157,7 @@ class DrainDesk:
         *,
         stopped: bool,
         maintenance: bool,
+        holding: bool,
     ) -> list[Drain | Release]:
         capable = [f for f in findings if f.drains]
         due = [f for f in capable if f.trusted]
@@ -182,6 +187,7 @@ class DrainDesk:
             and not maintenance
             and not self.sticky
             and not capable
+            and not holding
             and self._quiet_over(fitness, now)
         )
         return self._ask(Release(self.owned), now) if may_release and self.owned is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 
 from ibmon.health import kernel_log
 from ibmon.health.facts import GBPS, GOOD, UNKNOWN, Condition, PortFacts, Verdict, gbps, state_words
@@ -15,13 +16,14 @@ FALLBACK_RATES = frozenset({("SDR", 4, 10 * GBPS), ("SDR", 1, 5 * GBPS // 2)})
 ROCE_FALLBACK_RATE = ("QDR", 4, 40 * GBPS)
 """What mlx5 prints for an Ethernet port whose mode it does not know (hw/mlx5/main.c:mlx5_query_port_roce)."""
 
-VFIO = "vfio-pci"
-
 FULL_MEMBER = 0x8000
 """The bit that makes a P_Key that of a full member (InfiniBand Architecture Specification 1, 10.9.1)."""
 
 NO_PKEY = frozenset({0x0000, 0x7FFF})
 """An empty entry, and limited membership of the default partition: two such ports cannot talk to each other."""
+
+COOLED = 5.0
+"""Degrees that a module must be below its limit to be cool again (UFM: 5 degrees for 15 minutes)."""
 
 Conditions = tuple[Condition, ...]
 
@@ -93,8 +95,8 @@ def device_missing(facts: PortFacts, _: Settings) -> Conditions:
         # A device that is listed is back when its port is: a card that returned without a link has not returned.
         return (GOOD,) if facts.active and facts.fresh else (UNKNOWN,)
     device = facts.device
-    if device.bound_to == VFIO:
-        return (GOOD,)  # given to a virtual machine on purpose
+    if facts.given_away:
+        return (GOOD,)
     if device.function_present and device.bound_to:
         return (UNKNOWN,)  # the driver still has it: something stranger than a lost card
     words = "absent" if not device.function_present else "absent, no driver"
@@ -107,9 +109,9 @@ def of_node(_: PortFacts, __: Settings) -> Conditions:
 
 
 def device_stalled(facts: PortFacts, _: Settings) -> Conditions:
-    """A device whose read does not return."""
+    """A device whose read does not return. One that is not there does not answer either."""
     if not facts.stalled:
-        return (GOOD,)
+        return (GOOD,) if facts.listed else (UNKNOWN,)
     evidence = facts.device.siblings_answer or not kernel_log.FAULTS.isdisjoint(facts.device.kernel_log)
     return (Condition(Verdict.BAD, "no answer", None, "not answering", "critical" if evidence else "warning"),)
 
@@ -142,7 +144,8 @@ def driver_fault(facts: PortFacts, _: Settings) -> Conditions:
     hints = [kind for kind in ("power", "queue", "temperature") if kind in log]
     if hints:
         return (Condition(Verdict.BAD, hints[0], None, f"kernel log: {' and '.join(hints)}", "warning"),)
-    return (GOOD,)
+    # A device that does not answer, or with another error, may be as dead as it was.
+    return (GOOD,) if facts.listed and facts.fresh else (UNKNOWN,)
 
 
 def pcie_degraded(facts: PortFacts, _: Settings) -> Conditions:
@@ -192,7 +195,7 @@ def pkey_missing(facts: PortFacts, _: Settings) -> Conditions:
 
 
 def module_temperature(facts: PortFacts, settings: Settings) -> Conditions:
-    """The hottest module of the device, against both limits."""
+    """The hottest module of the device, against both limits; one that hovers about the limit has not cooled."""
     if not facts.listed or not facts.fresh or not facts.device.temperatures:
         return (UNKNOWN,)
     module, celsius = max(facts.device.temperatures.items(), key=lambda item: item[1])
@@ -200,7 +203,8 @@ def module_temperature(facts: PortFacts, settings: Settings) -> Conditions:
         if limit is not None and celsius >= limit:
             words = f"{module} {celsius:g}C>={limit:g}C"
             return (Condition(Verdict.BAD, celsius, limit, words, "critical" if reach == "critical" else "warning"),)
-    return (GOOD,)
+    lowest = min((limit for limit in (settings.critical, settings.warning) if limit is not None), default=math.inf)
+    return (GOOD._replace(near=celsius > lowest - COOLED),)
 
 
 def counter_saturated(facts: PortFacts, _: Settings) -> Conditions:

@@ -62,10 +62,12 @@ def all_init(facts: NodeFacts) -> Condition:
     if len(compute) < TOGETHER or not any(f.fresh for f in compute):
         return UNKNOWN
     seen = [f for f in compute if f.fresh]
-    if len(seen) == len(compute) and all(trained(f) for f in seen):
+    if not all(trained(f) for f in seen):
+        return GOOD
+    if len(seen) == len(compute):
         words = f"all {len(compute)} ports INIT, no subnet manager?"
         return Condition(Verdict.BAD, "INIT", "ACTIVE", words, "critical")
-    return GOOD
+    return UNKNOWN  # those that are seen wait, and of the others nobody knows
 
 
 def blind(facts: NodeFacts, polls: int) -> Condition:
@@ -114,11 +116,17 @@ def settings_for(rule: str, configured: Settings, interval: float, *, critical: 
     return configured
 
 
+def waits_for_manager(conditions: Mapping[str, Condition], open_rules: Collection[str]) -> bool:
+    """Whether all compute ports wait for a subnet manager, or did when they were last seen all."""
+    verdict = conditions[ALL_INIT].verdict
+    return verdict is Verdict.BAD or (verdict is Verdict.UNKNOWN and ALL_INIT in open_rules)
+
+
 def explained(conditions: Mapping[str, Condition], open_rules: Collection[str]) -> frozenset[str]:
     """Rules of single ports that a condition of the node speaks for."""
     out = set()
     if conditions[ALL_MISSING].verdict is Verdict.BAD:
         out.add("device-missing")
-    if conditions[ALL_INIT].verdict is Verdict.BAD:
+    if waits_for_manager(conditions, open_rules):
         out.add("port-init")
     return frozenset(out) | (frozenset({"monitor-blind"}) if BLIND in open_rules else frozenset())

@@ -12,18 +12,18 @@ from typing import Literal
 
 from ibmon.health.facts import Condition, PortFacts, Verdict
 from ibmon.health.settings import Settings
-from ibmon.health.windows import NOTHING, Moment, Total, Window
+from ibmon.health.windows import MAX_WALL_AGE, NOTHING, Moment, Total, Window
 from ibmon.model import Now
 
-HORIZON = 26 * 3600.0
-"""Seconds of history that is kept: the longest window and recovery of the table, and some room."""
+HORIZON = MAX_WALL_AGE
+"""Seconds of history that is kept: sites may write windows and recoveries as long as that."""
 
 SPEC_BER = 1e-15
 SPEC_ERRORS = 3.0
 """NVIDIA's bring-up guide: the window is as long as it takes to see three errors at the specified ratio."""
 
 FLAP_MARGIN = 120.0
-"""Seconds around a flap whose symbol errors belong to the retraining."""
+"""Seconds around a flap, its begin and its end, whose symbol errors belong to the retraining."""
 
 LONG_OUTAGE = 30.0
 EMPTY = Window()
@@ -46,7 +46,8 @@ def limits(facts: PortFacts, settings: Settings, window: float) -> tuple[float, 
         if value is None:
             out.append(math.inf)
         elif unit == "ber":
-            out.append(value * facts.rate * 8 * window if facts.rate else math.inf)
+            # Rounded, so that a product of fractions does not come out a hair above or below its whole number.
+            out.append(round(value * facts.rate * 8 * window, 6) if facts.rate else math.inf)
         elif unit == "per_hour":
             out.append(value * window / 3600.0)
         else:
@@ -141,8 +142,9 @@ def on_infiniband(
     return infiniband
 
 
-def _around_flaps(facts: PortFacts) -> tuple[tuple[float, float], ...]:
-    ages = (flap.age(facts.now, facts.boot) for flap in facts.flaps)
+def _around_retraining(facts: PortFacts) -> tuple[tuple[float, float], ...]:
+    """The ages at which errors belong to a link that fell or came up."""
+    ages = (moment.age(facts.now, facts.boot) for moment in facts.retrained)
     return tuple((age - FLAP_MARGIN, age + FLAP_MARGIN) for age in ages)
 
 
@@ -155,7 +157,7 @@ def symbol_errors(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]
         if window is None or up < window:
             expires = math.inf if window is None else window - up
             return (Condition(Verdict.UNKNOWN, counter=key.partition("/")[2], expires=expires),)
-    found = counter(facts, settings, key, intervals=3, without=_around_flaps(facts))
+    found = counter(facts, settings, key, intervals=3, without=_around_retraining(facts))
     return () if found is None else (_clean(found, facts, settings, key),)
 
 
@@ -173,7 +175,7 @@ def _clean(found: Condition, facts: PortFacts, settings: Settings, key: str) -> 
 def gross_errors(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """So many symbol errors that no long window is needed to be sure."""
     key = "phy/rx_pcs_symbol_err_phy" if facts.link_layer == "Ethernet" else "counters/symbol_error"
-    found = counter(facts, settings, key, intervals=5, without=_around_flaps(facts))
+    found = counter(facts, settings, key, intervals=5, without=_around_retraining(facts))
     return () if found is None else (_clean(found, facts, settings, key),)
 
 
@@ -222,5 +224,5 @@ def flap_storm(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
 
 def long_outage(facts: PortFacts, settings: Settings) -> tuple[Condition, ...]:
     """Outages of half a minute and more that ended by themselves."""
-    ended = [outage.ended for outage in facts.outages if outage.seconds >= LONG_OUTAGE]
+    ended = [outage.ended for outage in facts.outages if outage.counted and outage.seconds >= LONG_OUTAGE]
     return (moments(ended, facts.now, facts.boot, settings, "outages="),)

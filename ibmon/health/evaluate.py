@@ -90,8 +90,10 @@ def _good(episode: Episode | None, condition: Condition, settings: Settings, obs
         if condition.quiet + EPSILON >= settings.recover:
             return None
         return msgspec.structs.replace(episode, recovering=True, elapsed=0.0)
+    if condition.near or (not episode.recovering and settings.recover > 0):
+        return msgspec.structs.replace(episode, recovering=True, elapsed=0.0)
     if not episode.recovering:
-        return msgspec.structs.replace(episode, recovering=True, elapsed=0.0) if settings.recover > 0 else None
+        return None
     elapsed = episode.elapsed + observed_for
     return None if elapsed + EPSILON >= settings.recover else msgspec.structs.replace(episode, elapsed=elapsed)
 
@@ -133,7 +135,7 @@ def _escalate(episode: Episode, condition: Condition, settings: Settings) -> Epi
 
 def due_in(episode: Episode, condition: Condition, settings: Settings) -> float:
     """Seconds of further observation until this episode changes by itself; infinity if only a read can change it."""
-    if episode.recovering and episode.waits:
+    if episode.recovering and (episode.waits or condition.near):
         return math.inf
     if episode.recovering:
         gone = condition.quiet if settings.rule.counts else episode.elapsed

@@ -27,7 +27,7 @@ class Condition(NamedTuple):
 
     `observed`, `limit` and `words` (``DOWN/Polling``) tell what is bad. `reach` is the highest severity that it
     justifies. `quiet` is the age of the last bad moment of a count (seconds): recovery counts from there; `expires` is
-    the time (seconds) after which a count may change by age alone.
+    the time (seconds) after which a count may change by age alone. A good value that is `near` its limit ends nothing.
     """
 
     verdict: Verdict
@@ -38,17 +38,22 @@ class Condition(NamedTuple):
     quiet: float = 0.0
     counter: str = ""
     expires: float = math.inf
+    near: bool = False
 
+
+VFIO = "vfio-pci"
+"""The driver of a PCI function that was given to a virtual machine."""
 
 GOOD = Condition(Verdict.GOOD)
 UNKNOWN = Condition(Verdict.UNKNOWN)
 
 
 class Outage(NamedTuple):
-    """One time that the port was not ACTIVE, over: when it ended and how long it was (seconds)."""
+    """One time that the port was not ACTIVE, over: when it ended, its length (seconds), and whether rules count it."""
 
     ended: Moment
     seconds: float
+    counted: bool = True
 
 
 class DeviceFacts(NamedTuple):
@@ -109,6 +114,7 @@ class PortFacts(NamedTuple):
     flaps: tuple[Moment, ...] = ()
     transitions: tuple[Moment, ...] = ()
     outages: tuple[Outage, ...] = ()
+    retrained: tuple[Moment, ...] = ()  # when the link fell or came up, also where no rule counts that
     device: DeviceFacts = NO_DEVICE
     lost: bool = False
     explained: frozenset[str] = frozenset()  # rules that a finding of the whole node speaks for
@@ -117,6 +123,11 @@ class PortFacts(NamedTuple):
     def active(self) -> bool:
         """Whether the port carries data."""
         return self.state in (PortState.ACTIVE, PortState.ACTIVE_DEFER)
+
+    @property
+    def given_away(self) -> bool:
+        """Whether its device was given to a virtual machine on purpose, and so is not expected here."""
+        return self.listed is False and self.device.bound_to == VFIO
 
 
 def state_words(facts: PortFacts) -> str:

@@ -116,7 +116,8 @@ def guess_roles(devices: Iterable[Device], default_route: Collection[str] = ()) 
     infiniband = any(p.link_layer == "InfiniBand" for _, p in judged)
     board: dict[tuple[str | None, str | None], int] = {}
     for d, _ in judged:
-        board[d.board_id, d.driver] = board.get((d.board_id, d.driver), 0) + 1
+        if d.function is not Function.BOND:
+            board[d.board_id, d.driver] = board.get((d.board_id, d.driver), 0) + 1
     for d, p in judged:
         if p.link_layer == "InfiniBand":
             role = Role.COMPUTE

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-
-import msgspec
 
 from ibmon.config import Config
 from ibmon.health import correlate
 from ibmon.health.checks import rate_unknown, trained
 from ibmon.health.counts import HORIZON
-from ibmon.health.evaluate import Episode, advance, due_in, start_over, wait
-from ibmon.health.facts import UNKNOWN, Condition, PortFacts, Verdict
-from ibmon.health.inventory import Expected, Learned
-from ibmon.health.links import NO_LINK, LinkMemory, LinkWatch
+from ibmon.health.desks import PortDesk, PortMemory, Running, carriers, hand_over, rule_of, still_judged
+from ibmon.health.evaluate import Episode, due_in, start_over, wait
+from ibmon.health.facts import GOOD, UNKNOWN, Condition, PortFacts, Verdict
+from ibmon.health.inventory import Expected
+from ibmon.health.links import NO_LINK
 from ibmon.health.rules import RULE_BY_ID, RULES
 from ibmon.health.settings import Rule, Settings, settings
 from ibmon.health.windows import Moment, Window
@@ -41,70 +39,6 @@ LAST_INSTANT = 1e-3
 DAY = 86400.0
 NODE_RULES = correlate.NODE_RULES
 BLINDING = (correlate.ALL_MISSING, correlate.ALL_INIT, correlate.BLIND)
-
-
-class PortMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One slot's state as it is stored: what was learned, what runs, and its history.
-
-    `last` holds by counter key the newest value and the boot it was read in, so that a restart counts nothing twice
-    and misses nothing.
-    """
-
-    learned: Learned
-    episodes: dict[str, Episode] = {}
-    link: LinkMemory = NO_LINK
-    windows: dict[str, Window] = {}
-    last: dict[str, tuple[int, str]] = {}
-    self_cleared: dict[str, Moment] = {}
-
-
-@dataclass(slots=True)
-class Running:
-    """The episodes of one subject, by rule or ``rule:counter``, with the newest condition of each."""
-
-    episodes: dict[str, Episode] = field(default_factory=dict)
-    conditions: dict[str, Condition] = field(default_factory=dict)
-    checked: float | None = None  # monotonic time of the last evaluation
-    held_back: bool = False  # whether that was inside a grace, in which no hold runs
-
-    def move(
-        self, key: str, condition: Condition, chosen: Settings, observed: float, *, may_start: bool, wall: float
-    ) -> None:
-        """Advance one episode."""
-        before = self.conditions.get(key)
-        unseen = before is not None and before.verdict is Verdict.UNKNOWN
-        begins = condition.verdict is Verdict.BAD and self.held_back  # what lies behind belongs to the grace
-        seen = 0.0 if unseen or begins else observed
-        self.conditions[key] = condition
-        episode = advance(self.episodes.get(key), condition, chosen, seen, may_start=may_start, wall=wall)
-        if episode is None:
-            self.episodes.pop(key, None)
-        else:
-            self.episodes[key] = episode
-
-
-@dataclass(slots=True)
-class PortDesk:
-    """The working state of one port: its row of the inventory and everything that runs."""
-
-    expected: Expected
-    settings: dict[str, Settings]
-    running: Running = field(default_factory=Running)
-    link: LinkWatch = field(default_factory=LinkWatch)
-    windows: dict[str, Window] = field(default_factory=dict)
-    last: dict[str, tuple[int, str]] = field(default_factory=dict)
-    self_cleared: dict[str, Moment] = field(default_factory=dict)  # rules that may clear by themselves once a day
-    best_rate: int | None = None  # of this boot, while ACTIVE
-    facts: PortFacts | None = None
-    carries: bool = True  # whether the rules of its device are looked at here
-    rises: int = 0  # how often a judged counter rose: tells a window that changed
-    judged: tuple[object, ...] | None = None  # what the last full evaluation saw, apart from time
-    wake: float = -math.inf  # monotonic time before which the same facts give the same verdict
-
-    @property
-    def episodes(self) -> dict[str, Episode]:
-        """What runs, by rule or ``rule:counter``."""
-        return self.running.episodes
 
 
 class Judge:
@@ -138,23 +72,24 @@ class Judge:
         self._node_settings = {r: settings(config, RULE_BY_ID[r], NODE, Role.COMPUTE) for r in NODE_RULES}
         by_slot = {desk.expected.slot: desk for desk in self.ports.values()}
         by_slot |= {slot: by_slot[name] for slot, name in (arrived or {}).items() if name in by_slot}
+        speaking = carriers(inventory.values())
         desks: dict[PortId, PortDesk] = {}
-        carriers: set[str] = set()
+        carried: set[PortId] = set()
         for port, expected in sorted(inventory.items()):
             rules = {r.id: settings(config, r, port, expected.role) for r in RULES}
             desk = by_slot.get(expected.slot) or self._desk(expected, rules, memory.get(expected.slot))
             desk.judged = None
             desk.expected, desk.settings = expected, rules
-            desk.carries = expected.expected and port.device not in carriers
             if desk.carries:
-                carriers.add(port.device)
-            desk.running.episodes = {
-                key: e
-                for key, e in desk.episodes.items()
-                if expected.expected and (chosen := rules.get(rule_of(key))) is not None and chosen.enabled
-            }
+                carried.add(port)
+            desk.carries = speaking.get(port.device) == port
             desks[port] = desk
+        for port, desk in desks.items():
+            if not desk.carries and port.device in speaking:
+                hand_over(desk, desks[speaking[port.device]], carried=port in carried)
+            desk.running.episodes = still_judged(desk.episodes, desk.settings) if desk.expected.expected else {}
         self.ports = desks
+        self.node.episodes = still_judged(self.node.episodes, self._node_settings)
 
     @staticmethod
     def _desk(expected: Expected, rules: dict[str, Settings], known: PortMemory | None) -> PortDesk:
@@ -201,18 +136,24 @@ class Judge:
         desk.judged, desk.wake = seen, self._wake(desk, now, may_start=may_start)
 
     def _judge(self, desk: PortDesk, facts: PortFacts, now: Now, observed: float, *, may_start: bool) -> None:
+        spoken: set[str] = set()
         for rule in RULES:
             chosen = desk.settings[rule.id]
             if not chosen.enabled or rule.scope == "node":
                 continue
             if rule.scope == "device" and not desk.carries and not _own_loss(rule, desk, facts):
                 continue
-            for condition in (*rule.check(facts, chosen), *_of_gone_counters(rule, desk, facts)):
+            for condition in (*_said(rule, facts, chosen), *_of_gone_counters(rule, desk, facts)):
                 key = f"{rule.id}:{condition.counter}" if condition.counter else rule.id
+                spoken.add(key)
                 open_before = desk.episodes.get(key)
                 desk.running.move(key, condition, chosen, observed, may_start=may_start, wall=now.wall)
                 if rule.once_a_day and open_before is not None and key not in desk.episodes:
                     self._cleared_by_itself(desk, key, open_before, facts)
+        # What no rule speaks of now (a counter that has gone, a rule that was switched off) was not seen.
+        desk.running.conditions = {k: desk.running.conditions[k] for k in spoken} | dict.fromkeys(
+            desk.episodes.keys() - spoken, UNKNOWN
+        )
         desk.running.held_back = not may_start
 
     @staticmethod
@@ -334,7 +275,7 @@ class Judge:
             return self._health_of_absent(port)
         if desk.settings["rate-low"].enabled and rate_unknown(facts):
             return PortHealth.UNKNOWN
-        no_manager = self.node_conditions[correlate.ALL_INIT].verdict is Verdict.BAD and trained(facts)
+        no_manager = trained(facts) and correlate.waits_for_manager(self.node_conditions, self.node.episodes)
         worst = PortHealth.DEGRADED if no_manager else PortHealth.OK
         for key, episode in self._speaking_for(port, desk):
             if no_manager and key == "port-init":
@@ -384,9 +325,18 @@ class Judge:
     def hold(self, finding: Finding) -> float:
         """Seconds that a finding's condition has to last until it is critical, as they are in force for its subject."""
         for port, desk in self.ports.items():
-            if port.device == finding.device and finding.port in (0, port.port):
+            if port.device == finding.device and (finding.port == port.port or (finding.port == 0 and desk.carries)):
                 return desk.settings[finding.rule].hold
         return self._of_node(finding.rule).hold if finding.rule in NODE_RULES else 0.0
+
+    def holding(self) -> bool:
+        """Whether a hold runs that may end in a finding that drains: what is wrong now, and not yet for long enough."""
+        of_ports = (
+            (desk.running, desk.settings)
+            for desk in self.ports.values()
+            if desk.expected.expected and desk.expected.trusted and desk.expected.role is Role.COMPUTE
+        )
+        return any(_holds(running, chosen) for running, chosen in of_ports)
 
     def fitness(self, findings: Iterable[Finding], *, seen: bool) -> NodeFitness:
         """The verdict on the node. `seen` is whether all that is there has been read once.
@@ -426,9 +376,24 @@ class Judge:
         return f"{port} does not answer" if desk.facts.stalled else f"{port} cannot be read"
 
 
+def _holds(running: Running, chosen: Mapping[str, Settings]) -> bool:
+    for key, episode in running.episodes.items():
+        rule, condition = chosen[rule_of(key)], running.conditions.get(key, UNKNOWN)
+        wrong = condition.verdict is Verdict.BAD and condition.reach == "critical" and episode.severity != "critical"
+        if wrong and rule.action is Mode.DRAIN and not rule.rule.counts:
+            return True
+    return False
+
+
 def _own_loss(rule: Rule, desk: PortDesk, facts: PortFacts) -> bool:
     """Whether a port that does not speak for its device speaks for itself: the device is there, the port is not."""
     return rule.id == "device-missing" and (facts.lost or rule.id in desk.episodes)
+
+
+def _said(rule: Rule, facts: PortFacts, chosen: Settings) -> Iterable[Condition]:
+    """What a rule says; of a device that was given to a virtual machine there is nothing to be said any more."""
+    for condition in rule.check(facts, chosen):
+        yield GOOD if facts.given_away and condition.verdict is Verdict.UNKNOWN else condition
 
 
 def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[Condition]:
@@ -436,7 +401,7 @@ def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[
 
     No rule speaks of them, so nothing else could end it: they are good, and quiet since they last rose.
     """
-    if not desk.episodes or not facts.listed or not facts.fresh:
+    if not desk.episodes or not ((facts.listed and facts.fresh) or facts.given_away):
         return
     counters = [key.partition(":")[2] for key in desk.episodes if key.startswith(f"{rule.id}:")]
     here = {key.partition("/")[2] for key in facts.present} if counters else set()
@@ -446,11 +411,6 @@ def _of_gone_counters(rule: Rule, desk: PortDesk, facts: PortFacts) -> Iterable[
             ages = [w.total(HORIZON, facts.now, facts.boot).quiet for w in windows]
             quiet = min((age for age in ages if age is not None), default=math.inf)
             yield Condition(Verdict.GOOD, quiet=quiet, counter=name)
-
-
-def rule_of(key: str) -> str:
-    """The rule's id of an episode's key."""
-    return key.partition(":")[0]
 
 
 def shown_health(rule: Rule, episode: Episode) -> PortHealth:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import msgspec
 
 from ibmon.health.facts import Outage
-from ibmon.health.windows import Moment
+from ibmon.health.windows import MAX_WALL_AGE, Moment
 from ibmon.model import Level, Now, PortState, Sample
 
 FLAP_MERGE = 60.0
 """Signs of a bounce this close together (seconds) are one episode: a state seen, `link_downed`, the carrier."""
 
 FLAP_WINDOW = 86400.0
-MAX_FLAPS, MAX_TRANSITIONS, MAX_OUTAGES = 64, 32, 16
+"""Seconds within which the flaps lie that are shown. A rule has its own window."""
+
+MAX_FLAPS, MAX_TRANSITIONS, MAX_OUTAGES = 64, 64, 64
+"""A limit above these is refused where the configuration is read (`configkeys.REMEMBERED`)."""
 
 SIGNS = ((Level.COUNTERS, "link_downed"), (Level.NET, "carrier_down_count"), (Level.PHY, "link_down_events_phy"))
 """Counters that tell of a bounce between two reads. One at its maximum tells nothing; the others still do."""
@@ -28,7 +31,7 @@ class Flap(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinkMemory(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored of a link's history."""
+    """What is stored of a link's history. `again`: it fell while an earlier fall was not over for the rules."""
 
     flaps: tuple[Flap, ...] = ()
     transitions: tuple[Moment, ...] = ()
@@ -36,6 +39,7 @@ class LinkMemory(msgspec.Struct, frozen=True, array_like=True):
     active_since: Moment | None = None
     down_since: Moment | None = None
     last_sign: Moment | None = None
+    again: bool = False
 
 
 NO_LINK = LinkMemory()
@@ -58,6 +62,7 @@ class LinkWatch:
         boot: str,
         *,
         may_count: bool,
+        known: bool = False,
         grace: float | None,
         carrier: bool = True,
     ) -> bool:
@@ -70,6 +75,7 @@ class LinkWatch:
             now: the time of the reading.
             boot: id of this boot.
             may_count: False inside a grace.
+            known: whether the port is down for the rules already, or recovers from it: a bounce is no new one then.
             grace: seconds for which nothing counts after an ACTIVE that begins now, inside boot grace; else None.
             carrier: whether the carrier of the port's interface tells of the link. That of IPoIB does not: it is lost
                 with the subnet manager, and when somebody takes the interface down.
@@ -86,13 +92,13 @@ class LinkWatch:
         signs = (sign for sign in SIGNS if carrier or sign[0] is not Level.NET)
         counted = any(i is not None and i in rises for i in (sample.layout.column(port, *sign) for sign in signs))
         if active is not None:
-            self._transition(active, moment, counts=may_count)
+            self._transition(active, moment, counts=may_count, known=known)
             if active and self.was_active is False and grace is not None:
                 self.bring_up_until = now.monotonic + grace
             self.was_active = active
-        return self._sign(dip or counted, moment, now, boot, active=active, may_count=may_count)
+        return self._sign(dip or counted, moment, now, boot, active=active, may_count=may_count and not known)
 
-    def _transition(self, active: bool, moment: Moment, *, counts: bool) -> None:  # noqa: FBT001 - one private caller
+    def _transition(self, active: bool, moment: Moment, *, counts: bool, known: bool) -> None:  # noqa: FBT001 - private
         if self.was_active is active:
             return
         memory = self.memory
@@ -101,13 +107,15 @@ class LinkWatch:
             if since is None or self.was_active is False or since.boot != moment.boot:
                 since = moment
             outages = memory.outages
-            if down is not None and self.was_active is False and counts and down.boot == moment.boot:
-                length = moment.monotonic - down.monotonic
-                outages = (*outages, Outage(moment, length))[-MAX_OUTAGES:]
-            memory = msgspec.structs.replace(memory, outages=outages, active_since=since, down_since=None)
+            if down is not None and self.was_active is False and down.boot == moment.boot:
+                # One that made the port known as down counts; one that began while it was known is part of that.
+                outage = Outage(moment, moment.monotonic - down.monotonic, counts and not memory.again)
+                outages = (*outages, outage)[-MAX_OUTAGES:]
+            memory = msgspec.structs.replace(memory, outages=outages, active_since=since, down_since=None, again=False)
         else:
-            memory = msgspec.structs.replace(memory, active_since=None, down_since=down or moment)
-        if self.was_active is not None and counts:
+            again = known if down is None else memory.again
+            memory = msgspec.structs.replace(memory, active_since=None, down_since=down or moment, again=again)
+        if self.was_active is not None and counts and not known:
             transitions = (*memory.transitions, moment)[-MAX_TRANSITIONS:]
             memory = msgspec.structs.replace(memory, transitions=transitions)
         self.memory = memory
@@ -126,7 +134,7 @@ class LinkWatch:
         memory, last = self.memory, self.memory.last_sign
         new = sign and (last is None or last.age(now, boot) > FLAP_MERGE)
         if new:
-            kept = tuple(f for f in memory.flaps if f.at.age(now, boot) <= FLAP_WINDOW)
+            kept = tuple(f for f in memory.flaps if f.at.age(now, boot) < MAX_WALL_AGE)
             memory = msgspec.structs.replace(memory, flaps=(*kept, Flap(moment, may_count))[-MAX_FLAPS:])
         # While the link stays down its bounce is still going on.
         if sign or (active is False and last is not None):
@@ -142,6 +150,11 @@ class LinkWatch:
         """Seconds since the link came up, as far as it was seen; None while it is down."""
         since = self.memory.active_since
         return None if since is None or since.boot != boot else since.age(now, boot)
+
+    def retrained(self) -> tuple[Moment, ...]:
+        """When the link fell or came up, as far as it is remembered."""
+        fell = (flap.at for flap in self.memory.flaps)
+        return (*fell, *(outage.ended for outage in self.memory.outages))
 
     def count(self, now: Now, boot: str, window: float = FLAP_WINDOW) -> int:
         """Counted flaps within the window (seconds)."""

@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         "at 400 Gb/s); where the limits are set per hour, none for the recover time",
     ),
     Rule(
-        id="link-recovery", check=counts.link_recovery, health=PortHealth.WARNING,
+        id="link-recovery", check=counts.on_infiniband(counts.link_recovery), health=PortHealth.WARNING,
         alert_hold=0, hold=0, recover=2 * HOUR, action=Mode.ALERT, counts=True,
         unit="per_hour", window=HOUR, warning=3, critical=3,
         title="The link retrained after errors",
@@ -296,11 +296,11 @@ RULES: tuple[Rule, ...] = (
         means="The module in one of the device's cages has been hotter than the limit for the hold. Optics that run "
         "hot make bit errors first and then switch themselves off.",
         source="70 degrees Celsius: NVIDIA bring-up guide and UFM; 80: UFM's critical limit; 300 s: the time over "
-        "which UFM looks",
+        "which UFM looks; 5 degrees: what it wants a module to cool by",
         causes="a fan that failed or runs slow; blocked air; a module that draws more power than the cage can cool",
         todo="`mlxlink -d DEVICE -m` shows the module's own limits; look at the fans and at the neighbouring ports; if "
         "one module alone is hot, swap it",
-        clears="cooler than the limit for the recover time",
+        clears="5 degrees cooler than the limit for the recover time",
     ),
     Rule(
         id="pkey-missing", check=checks.pkey_missing, health=PortHealth.DEGRADED, enabled=False,

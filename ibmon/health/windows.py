@@ -1,7 +1,7 @@
 """Counts over time: how often a counter rose, in minutes, for as long as the longest window asks.
 
 Pure and bounded: at most `MAX_BUCKETS` minutes with a rise per counter, about 90 bytes each in the store. Beyond that
-the oldest are kept as one: so many minutes with errors are far above every limit. Within one boot the age of a bucket
+the oldest are kept as one, and what of it lies within a window is taken to be even. Within one boot the age of a bucket
 is monotonic time; across boots it is wall time between 0 and 30 days.
 """
 
@@ -70,7 +70,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
     buckets: tuple[Bucket, ...] = ()
 
     def add(self, rise: int, now: Now, boot: str) -> Window:
-        """This window with one more rise."""
+        """This window with one more rise; one of nothing is a moment until which something may have risen."""
         at, wall = now
         buckets = self.buckets
         if buckets:
@@ -99,9 +99,14 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
             if any(age <= end and oldest >= start for start, end in spans):
                 continue
             quiet = age if quiet is None else quiet
-            events += bucket.count
-            intervals += 1
+            intervals += bucket.count > 0
             expires = seconds - age
+            if oldest > seconds and bucket.span() > BUCKET_SECONDS:
+                # Many minutes kept as one, of which only a part lies within: so much of them, and less each minute.
+                events += round(bucket.count * expires / bucket.span())
+                expires = min(expires, BUCKET_SECONDS)
+            else:
+                events += bucket.count
         return Total(events, intervals, quiet, expires)
 
     def trim(self, seconds: float, now: Now, boot: str) -> Window:

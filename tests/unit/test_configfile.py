@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from ibmon.config import Config, LimitsConfig, PortConfig, RuleConfig
 from ibmon.configfile import ConfigError, config_hash, load, loads
-from ibmon.configkeys import KEYS, Key, Kind
+from ibmon.configkeys import KEYS, LONGEST, REMEMBERED, Key, Kind
 from ibmon.configvalues import duration, duration_text, parse, share, share_text, write
+from ibmon.drain.intent import MAX_DRAINS
+from ibmon.health.counts import HORIZON
+from ibmon.health.links import MAX_FLAPS, MAX_OUTAGES, MAX_TRANSITIONS
 from ibmon.model import Mode, Role
 
 
@@ -164,6 +167,18 @@ def test_a_written_share_reads_back_equal(value):
             "[rules.link-flap]\nwarning = 4\ncritical = 3\n",
             "f.toml:2: rules.link-flap.warning is above critical: it would never come first; lower it",
         ),
+        (
+            "[rules.flap-storm]\ncritical = 65\n",
+            "f.toml:2: rules.flap-storm.critical: no more than 64 are remembered, so it would never come; lower it",
+        ),
+        (
+            '[rules.symbol-errors]\nrecover = "31d"\n',
+            "f.toml:2: rules.symbol-errors.recover: what is counted is kept for 30d; write less",
+        ),
+        (
+            '[[override]]\nrule = "link-flap"\nrole = "compute"\nwindow = "31d"\n',
+            "f.toml:4: override.window: what is counted is kept for 30d; write less",
+        ),
         ("[action\n", "f.toml:1: not valid TOML: Expected ']' at the end of a table declaration"),
         (
             '[sampling]\nslow_interval = "0s"\n',
@@ -201,6 +216,13 @@ def test_every_rule_takes_holds_and_an_action(rule):
 
 def test_a_rule_table_without_keys_changes_nothing():
     assert config_hash(loads("[rules.port-down]\n").config) == config_hash(Config())
+
+
+def test_the_highest_limits_that_can_be_written_are_those_that_are_remembered():
+    remembered = {"link-flap": MAX_FLAPS, "flap-storm": MAX_TRANSITIONS, "long-outage": MAX_OUTAGES}
+
+    assert {**remembered, "repeat-offender": MAX_DRAINS} == REMEMBERED
+    assert LONGEST == HORIZON
 
 
 def test_limits_know_whether_min_nodes_was_written():

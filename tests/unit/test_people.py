@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from core_world import Site, start
+from core_world import Site, port, start
 
 from ibmon.messages import Answer, Person
+from ibmon.recording import Frame
 from ibmon.runtime.replay import play
 
 
@@ -29,3 +30,44 @@ def test_a_port_that_is_not_there_is_named(action):
 
 def test_accepted_ports_are_named_in_order():
     assert asked("accept", "mlx5_1", "mlx5_0") == [Answer(1, done=True, text="accepted mlx5_0/1, mlx5_1/1")]
+
+
+# ------------------------------------------------------------------------------------------------------------- clear
+
+PCI = "devices/pci0000:00/0000:1a:00.0"
+DIES = Frame(t=60, kmsg=("mlx5_core 0000:1a:00.0: unrecoverable hardware error",))
+
+
+def cleared(files, fault, *rules, links=None):
+    """The findings before and long after a person's clear."""
+    site = Site()
+    site.people = {600.0: Person(1, "clear", "ada", (), rules)}
+    frames = [Frame(t=0, files=files, links=links or {}), fault, Frame(t=600)]
+    told = {t: row["findings"] for t, row in play(site, iter(frames), [599.0, 900.0], 900.0) if t in (599.0, 900.0)}
+    return [f["rule"] for f in told[599.0]], [f["rule"] for f in told[900.0]]
+
+
+@pytest.mark.parametrize("rules", [(), ("receive-errors",)])
+def test_what_was_counted_before_a_clear_is_not_found_again(rules):
+    begin, risen = (port("mlx5_0", port_rcv_errors=n, link_downed=0) for n in (0, 200))
+
+    assert cleared({**start().files, **begin}, Frame(t=60, files=risen), *rules) == (["receive-errors"], [])
+
+
+def test_a_clear_of_one_rule_leaves_the_counts_of_others():
+    counters = {"port_rcv_errors": 200, "local_link_integrity_errors": 5}
+    begin, risen = port("mlx5_0", **dict.fromkeys(counters, 0)), port("mlx5_0", **counters)
+    before, after = cleared({**start().files, **begin}, Frame(t=60, files=risen), "receive-errors")
+
+    assert (before, after) == (["link-integrity", "receive-errors"], ["link-integrity"])
+
+
+@pytest.mark.parametrize(("rules", "after"), [((), []), (("driver-fault",), []), (("port-down",), ["driver-fault"])])
+def test_what_the_kernel_log_said_before_a_clear_is_not_found_again(rules, after):
+    files = {p.replace("class/infiniband", f"{PCI}/infiniband"): text for p, text in port("mlx5_0").items()}
+    links = {
+        "class/infiniband/mlx5_0": f"../../{PCI}/infiniband/mlx5_0",
+        f"{PCI}/infiniband/mlx5_0/device": "../../../0000:1a:00.0",
+    }
+
+    assert cleared({**start(0, "mlx5_1").files, **files}, DIES, *rules, links=links) == (["driver-fault"], after)
