@@ -28,7 +28,7 @@ MAX_BYTES: Final = 256 * 1024
 PATH: Final = "/v1/report"
 ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+\Z")]
 _Short = Annotated[str, msgspec.Meta(max_length=128)]
 _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -69,7 +69,7 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     drain: bool = False
-    id: Annotated[str, msgspec.Meta(max_length=32, pattern=r"^[0-9a-z]*$")] = ""
+    id: Annotated[str, msgspec.Meta(max_length=32, pattern=r"^[0-9a-z]*\Z")] = ""
     reason: _Text = ""
     since: float = 0.0
     by: _Short = ""
@@ -78,7 +78,7 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
 class Owned(msgspec.Struct, frozen=True, omit_defaults=True):
     """The node's stored record of its drain; `held` once it was seen to stand, `asked` in wall time."""
 
-    id: Annotated[str, msgspec.Meta(min_length=4, max_length=32, pattern=r"^[0-9a-z]+$")]
+    id: Annotated[str, msgspec.Meta(min_length=4, max_length=32, pattern=r"^[0-9a-z]+\Z")]
     reason: _Text
     asked: float = 0.0
     held: bool = False
