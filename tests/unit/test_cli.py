@@ -42,7 +42,7 @@ def test_bytes_that_are_no_text_are_told(capsys, tmp_path):
         listener.listen()
         code, out, err = called(capsys, "clear", "--reason", "St\udcf6rung", "--config", tmp_path / "c.toml")
     assert (code, out) == (2, "")
-    assert err == [r"ibmon: '\udcf6' cannot be written as utf-8; use UTF-8 throughout"]
+    assert err == ["ibmon: a text of this call cannot be written as utf-8; use UTF-8 throughout"]
 
 
 @pytest.mark.parametrize("where", ["before", "after", "both"])
