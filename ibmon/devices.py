@@ -39,7 +39,10 @@ class JudgedPort:
 
 @dataclass(slots=True)
 class Present:
-    """One device that is there. `first` is whether this process never saw it before: a baseline may then be stored."""
+    """One device that is there. `first` is whether this process never saw it before: a baseline may then be stored.
+
+    `based` are the judged counters that were read since it came: what is stored of them is a baseline in any case.
+    """
 
     device: Device
     sample: Sample
@@ -50,6 +53,7 @@ class Present:
     judged: dict[int, tuple[PortId, str]]  # those of them that are judged counters: the port, and the counter's key
     signs: frozenset[int]  # columns that tell of a link that bounced
     modules: tuple[tuple[int, str], ...]  # columns of temperatures, with the module's label
+    based: set[int] = field(default_factory=set)
     read_errors: dict[int, int] = field(default_factory=dict)
     stalled: bool = False
     view: DeviceView | None = None  # made anew when anything above changed but the time of the sample

@@ -218,7 +218,7 @@ class Intake:
         self.out.extend(self.sampler.out_of_turn(name, extra, now.monotonic))
 
     def _count(self, name: str, change: Change, now: Now) -> None:
-        """Remember rises of judged counters, also those between the last value before a restart and the first now."""
+        """Remember rises of judged counters, also those since the last value before a restart or a failed read."""
         present, boot = self.devices.present[name], self._boot
         for i in (*change.firsts, *change.rises):
             judged = present.judged.get(i)
@@ -230,12 +230,13 @@ class Intake:
                 continue
             value = present.sample.values[i]
             rise = change.rises.get(i, 0)
-            if i in change.firsts and present.first and value is not None:
+            if i in change.firsts and (present.first or i in present.based) and value is not None:
                 last = desk.last.get(key)
                 if last is not None and last[1] == boot and value > last[0]:
                     rise = change.rises[i] = value - last[0]
             if value is not None:
                 desk.last[key] = (value, boot)
+                present.based.add(i)
             if rise and self.may_count(port, now) and not desk.link.in_bring_up(now):
                 self.judge.count(port, key, rise, now, boot)
 
