@@ -36,6 +36,11 @@ _CONTROLLER_SHAPES: Mapping[str, re.Pattern[str]] = {
 _NODE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")  # as `ibmon.report` has it on the wire
 _TAINT_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
+_SECRETS = (  # how keys end that name a file with one
+    "tls_key", "client_key", "basic_auth_file", "token_file", "secret_file", "key_file", "tokens_file", "kubeconfig",
+)  # fmt: skip
+_ANYBODY_RUNS = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
+
 
 class Loaded(NamedTuple):
     """A valid configuration.
@@ -269,16 +274,17 @@ def _host_doubts(config: Config) -> Iterator[str]:
         "exporter.basic_auth_file": exporter.basic_auth_file,
         "slurm.rest_token_file": config.slurm.rest_token_file,
         "slurm.rest_ca": config.slurm.rest_ca,
+        "kubernetes.kubeconfig": config.kubernetes.kubeconfig,
+        "command.path": config.command.path,
         **targets,
         **{f"webhook[{n}].secret_file": w.secret_file for n, w in enumerate(config.webhook)},
     }
-    secret = ("tls_key", "client_key", "basic_auth_file", "token_file", "secret_file", "key_file", "tokens_file")
     for key, name in named.items():
         if name:
-            yield from _file_doubts(key, Path(name), secret=key.endswith(secret))
+            yield from _file_doubts(key, Path(name))
 
 
-def _file_doubts(key: str, path: Path, *, secret: bool) -> Iterator[str]:
+def _file_doubts(key: str, path: Path) -> Iterator[str]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -286,5 +292,7 @@ def _file_doubts(key: str, path: Path, *, secret: bool) -> Iterator[str]:
         return
     if stat.S_ISDIR(mode):
         yield f"{key}: {path} is a directory"
-    elif secret and mode & (stat.S_IRWXG | stat.S_IRWXO):
+    elif key == "command.path" and not mode & _ANYBODY_RUNS:
+        yield f"{key}: {path} is no executable; chmod 755 {path}"
+    elif key.endswith(_SECRETS) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield f"{key}: {path} can be opened by others than its owner; chmod 600 {path}"

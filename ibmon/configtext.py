@@ -15,6 +15,7 @@ from ibmon.config import Config
 from ibmon.configbuild import ENTRIES
 from ibmon.configkeys import KEYS, NOT_IN_FILES, RULE_KEYS, SECTIONS, TABLE_ARRAYS, Key, Kind
 from ibmon.configvalues import write
+from ibmon.health.rules import RULE_BY_ID
 
 WIDTH = 100
 
@@ -222,7 +223,8 @@ def _rule_table() -> Iterator[str]:
     yield "| rule | keys |"
     yield "|---|---|"
     for rule, keys in RULE_KEYS.items():
-        yield f"| `{rule}` | {', '.join(f'`{key}`' for key in keys)} |"
+        idle = "" if rule in RULE_BY_ID else " (this version does not judge it)"
+        yield f"| `{rule}`{idle} | {', '.join(f'`{key}`' for key in keys)} |"
 
 
 if __name__ == "__main__":

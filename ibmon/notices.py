@@ -21,8 +21,8 @@ WORDS: Final[Mapping[str, str]] = {
     "drain-orphaned": "The scheduler shows a drain in ibmon's words of which this node has no record. It stays until"
     " somebody decides: `ibmon release` gives the node back.",
     "node-name-unknown": "The scheduler does not know this host by exactly one name, so nothing is drained.",
-    "state-lost": "The stored state was set aside and learning starts anew. Drains of before are nobody's; look at the"
-    " file that is named.",
+    "state-lost": "The stored state could not be used, and learning starts anew. Where its file was set aside, drains"
+    " of before are nobody's; look at the file that is named.",
     "state-unsaved": "The state cannot be saved. ibmon goes on from memory and gives nothing back that was not saved.",
     "state-on-network": "The state directory is on a network file system, which may lose what is saved.",
 }

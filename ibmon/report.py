@@ -28,10 +28,11 @@ MAX_BYTES: Final = 256 * 1024
 PATH: Final = "/v1/report"
 ID_HEADER, TIME_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+\Z")]
 _Short = Annotated[str, msgspec.Meta(max_length=128)]
 _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Wall = Annotated[float, msgspec.Meta(ge=-62_135_596_800, lt=253_402_300_800)]  # the years 1 to 9999, as calendars have
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,7 +42,7 @@ class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     device: _Short
     port: _Count = 0
     rail: int | None = None
-    onset: float = 0.0
+    onset: _Wall = 0.0
     left: float = 0.0
 
 
@@ -52,7 +53,7 @@ class FindingLine(msgspec.Struct, frozen=True, omit_defaults=True):
     device: _Short
     port: _Count
     severity: Severity
-    onset: float
+    onset: _Wall
     rail: int | None = None
     guid: _Short | None = None
     observed: float | _Text | None = None
@@ -69,25 +70,25 @@ class Wish(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     drain: bool = False
-    id: Annotated[str, msgspec.Meta(max_length=32, pattern=r"^[0-9a-z]*$")] = ""
+    id: Annotated[str, msgspec.Meta(max_length=32, pattern=r"^[0-9a-z]*\Z")] = ""
     reason: _Text = ""
-    since: float = 0.0
+    since: _Wall = 0.0
     by: _Short = ""
 
 
 class Owned(msgspec.Struct, frozen=True, omit_defaults=True):
     """The node's stored record of its drain; `held` once it was seen to stand, `asked` in wall time."""
 
-    id: Annotated[str, msgspec.Meta(min_length=4, max_length=32, pattern=r"^[0-9a-z]+$")]
+    id: Annotated[str, msgspec.Meta(min_length=4, max_length=32, pattern=r"^[0-9a-z]+\Z")]
     reason: _Text
-    asked: float = 0.0
+    asked: _Wall = 0.0
     held: bool = False
 
 
 class Working(msgspec.Struct, frozen=True, omit_defaults=True):
     """A maintenance window on the node: until when (wall time), why, who. No subjects: the whole node."""
 
-    until: float
+    until: _Wall
     reason: _Text = ""
     user: _Short = ""
     subjects: tuple[_Short, ...] = ()

@@ -58,6 +58,23 @@ class EventRow(NamedTuple):
     fields: dict[str, Any]
 
 
+_FIELDS: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def event_of(row: Sequence[Any]) -> EventRow | None:
+    """The event in a row of the file, None where it is damaged: SQLite's pages bear no checksum."""
+    seq, at, level, event, fields = row
+    try:
+        return EventRow(seq, float(at), str(level), str(event), _FIELDS.decode(_bytes(fields)))
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _bytes(value: object) -> bytes:
+    """What a column of bytes holds; a damaged one may hold anything, which nobody can make out then."""
+    return value if isinstance(value, bytes) else b""
+
+
 class Message(msgspec.Struct, frozen=True):
     """One message for one target. `queued` is wall time; `refused` counts the answers that it was at fault for."""
 
@@ -111,7 +128,7 @@ class Store:
     def load(self) -> bytes | None:
         """The engine's state as saved last, or None where there is none."""
         row = self._database.read(lambda db: db.execute("SELECT body FROM state").fetchone())
-        return None if row is None else bytes(row[0])
+        return None if row is None else _bytes(row[0])
 
     def save(self, state: bytes) -> None:
         """Commit the engine's state; the same state again costs nothing."""
@@ -158,12 +175,10 @@ class Store:
         self._database.compact()
 
     def events(self, limit: int = 100) -> list[EventRow]:
-        """The newest events, oldest first."""
+        """The newest events, oldest first, without those that are damaged."""
         sql = "SELECT seq, at, level, event, fields FROM events ORDER BY seq DESC LIMIT ?"
         rows = self._database.read(lambda db: db.execute(sql, (limit,)).fetchall())
-        return [
-            EventRow(seq, at, level, event, msgspec.json.decode(fields)) for seq, at, level, event, fields in rows[::-1]
-        ]
+        return list(filter(None, map(event_of, rows[::-1])))
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit everything that is saved inside together, or none of it: one transaction a tick."""

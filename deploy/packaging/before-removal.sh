@@ -10,9 +10,10 @@ LIMIT=100 # seconds; a release waits up to 90 s for the scheduler
 
 said=$(timeout -k 1 5 "$IBMON" check --gate 2> /dev/null < /dev/null)
 case "$?:$said" in
-1:refuse:*)
+1:refuse:* | 0:*"; on record: "*) # in force, or on record below mode drain
   if ! timeout -k 1 "$LIMIT" "$IBMON" release --reason "ibmon is removed from this node" < /dev/null; then
-    echo "ibmon: this node is still drained: ${said#refuse: }; give it back at the scheduler" >&2
+    said=${said#refuse: }
+    echo "ibmon: this node is still drained: ${said##*; on record: }; give it back at the scheduler" >&2
   fi
   ;;
 esac

@@ -39,7 +39,10 @@ class Access:
     def headers(self) -> dict[str, str]:
         """The header that says who we are, if we have to; AccessError where its file cannot be used."""
         if self._bearer:
-            return {"Authorization": f"Bearer {_line(self._bearer)}"}
+            token = _line(self._bearer)
+            if not token.isascii():  # RFC 6750 §2.1; http.client would name what it cannot write
+                raise AccessError(f"{self._bearer} holds characters that no header may have")
+            return {"Authorization": f"Bearer {token}"}
         if not self._basic:
             return {}
         line = _line(self._basic)

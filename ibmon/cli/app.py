@@ -131,6 +131,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _unread()
+    except UnicodeEncodeError as error:
+        say(f"a text of this call cannot be written as {error.encoding}; use UTF-8 throughout")
+        return 2
     except OSError as error:
         say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         return _unread()

@@ -5,7 +5,9 @@ Imports as little as it can; a command imports what it uses when it is called.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +56,16 @@ class Trouble(click.ClickException):
     """An end with one line and exit code 1: the call was right, and what it asked for could not be done."""
 
     exit_code = 1
+
+
+@contextlib.contextmanager
+def understanding() -> Iterator[None]:
+    """Around what shows the status document of a daemon, which may be older than this command, or be none at all."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise Trouble(f"the daemon's status document cannot be shown ({what}); is it of another version?") from error
 
 
 def say(line: str) -> None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import click
 
-from ibmon.cli.common import Command, Settings, global_options, say
+from ibmon.cli.common import Group, Settings, say
 
 
-class _Group(click.Group):
-    command_class = Command
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += global_options()
-
-
-@click.group("config", cls=_Group, no_args_is_help=False)
+@click.group("config", cls=Group, no_args_is_help=False)
 def command() -> None:
     """Check, show or begin a configuration."""
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
+import msgspec
 
 from ibmon.cli.common import Command, Settings, Trouble, as_duration, say
 
@@ -22,9 +23,26 @@ if TYPE_CHECKING:
     Source = Callable[[int, int], tuple[Sequence[EventRow], int]]
 
 _POLL: Final = 1.0  # seconds between two looks of --follow
-_TIMEOUT: Final = 5.0  # seconds for a daemon on the network to answer
+_PATH: Final = "/api/v1/events"
 _LIMIT: Final = 100
 _PAGE: Final = 1000  # what a daemon gives at most at a time
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """An event as a daemon on the network tells it; `at` is wall time, and the calendar's last year its end."""
+
+    seq: int
+    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
+    level: str
+    event: str
+    fields: dict[str, Any]
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """The answer of /api/v1/events."""
+
+    events: list[_Row]
+    next: int
 
 
 @click.command("events", cls=Command)
@@ -52,10 +70,11 @@ def command(
 
     From the daemon's history, whether it runs or not; who may not read that is answered by the running daemon.
     """
+    from ibmon.cli.distant import address
     from ibmon.eventlog import Wanted
 
     wanted = Wanted(None if since is None else time.time() - since, rule, port, level)
-    source = _api(_target(url), wanted) if url else _here(settings.load().config, wanted)
+    source = _api(address(url, _PATH), wanted) if url else _here(settings.load().config, wanted)
     show = _as_json if as_json else _as_line
     rows, last = source(0, limit or _LIMIT + 1)
     if limit is None and len(rows) > _LIMIT:
@@ -131,22 +150,12 @@ def _daemon_here(config: Config, wanted: Wanted, why: str) -> Source:
     if config.exporter.tls_cert or not port:
         raise Trouble(f"{why}; --url asks a daemon instead")
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what stands there
-    source = _api(f"http://{f'[{host}]' if ':' in host else host}:{port}/api/v1/events", wanted)
+    source = _api(f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}", wanted)
     try:
         source(0, 1)
     except Trouble as error:
         raise Trouble(f"{why}; and {error.format_message()}") from error
     return source
-
-
-def _target(url: str) -> str:
-    from ibmon.configvalues import url as checked
-
-    try:
-        target = checked(url).rstrip("/")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--url") from error
-    return target if target.endswith("/api/v1/events") else f"{target}/api/v1/events"
 
 
 def _api(target: str, wanted: Wanted) -> Source:
@@ -158,34 +167,21 @@ def _api(target: str, wanted: Wanted) -> Source:
 
 
 def _asked(url: str) -> tuple[list[EventRow], int]:
-    import urllib3
-
+    from ibmon.cli.distant import fetch
     from ibmon.store import EventRow
 
     try:
-        answer = urllib3.request("GET", url, timeout=_TIMEOUT, retries=False)
-    except urllib3.exceptions.HTTPError as error:
-        raise Trouble(f"{url.partition('?')[0]} does not answer: {_cause(error)}") from error
-    if answer.status != 200:
-        raise Trouble(f"{url.partition('?')[0]} answers {answer.status} {answer.reason}")
-    try:
-        document = json.loads(answer.data)
-        return [EventRow(**row) for row in document["events"]], int(document["next"])
-    except (ValueError, KeyError, TypeError) as error:
+        page = msgspec.json.decode(fetch(url), type=_Page)
+    except msgspec.DecodeError as error:
         raise Trouble(f"{url.partition('?')[0]} gives no events; is that an ibmon?") from error
-
-
-def _cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return getattr(error, "strerror", None) or str(error)
+    return [EventRow(*msgspec.structs.astuple(row)) for row in page.events], page.next
 
 
 def _as_line(row: EventRow) -> str:
     from ibmon.runtime.logs import value
 
     fields = " ".join(f"{name}={value(item)}" for name, item in row.fields.items())
-    return f"{_local(row.at)}  {row.level:<7}  {row.event:<16} {fields}".rstrip()
+    return f"{_local(row.at)}  {value(row.level):<7}  {value(row.event):<16} {fields}".rstrip()
 
 
 def _as_json(row: EventRow) -> str:

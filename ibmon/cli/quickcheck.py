@@ -104,7 +104,10 @@ def say(said: Answer) -> int:
 
 
 def _gate(verdict: Verdict) -> Answer:
-    """Refuse a job only while our own drain of this node is in force; a gate that does not know lets it pass."""
+    """Refuse a job only while our own drain of this node is in force; a gate that does not know lets it pass.
+
+    A drain that is on record all the same (the mode was lowered, say) is named: who removes ibmon must give it back.
+    """
     document = verdict.document or {}
     drain = document.get("drain")
     drain = drain if isinstance(drain, dict) else {}
@@ -112,7 +115,10 @@ def _gate(verdict: Verdict) -> Answer:
     owned = owned if isinstance(owned, dict) else {}
     if document.get("mode") == "drain" and owned.get("held") is True and not drain.get("overridden"):
         return Answer(_plain(f"refuse: {owned.get('reason')}"), 1)
-    return Answer(_plain(f"pass: {_sentence(verdict)}"), 0)
+    more = (
+        "; no word of a drain" if verdict.document is None else f"; on record: {owned.get('reason')}" if owned else ""
+    )
+    return Answer(_plain(f"pass: {_sentence(verdict)}{more}"), 0)
 
 
 def _text(options: Options, verdict: Verdict) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -9,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.cli.common import Command, Settings, Trouble, say
+from ibmon.cli.common import Command, Settings, Trouble, say, understanding
 
 if TYPE_CHECKING:
     from ibmon.config import Config
 
 _LATE = 15.0  # seconds; the daemon writes at each turn of its loop, at the latest every five
-_TIMEOUT = 5.0  # seconds for a daemon on the network to answer
 
 
 @click.command("status", cls=Command)
@@ -45,7 +45,8 @@ def command(settings: Settings, url: str | None, direct: bool, as_json: bool) ->
         return
     from ibmon.cli.table import show
 
-    show(document, from_daemon=from_daemon)
+    with understanding() if from_daemon else contextlib.nullcontext():
+        show(document, from_daemon=from_daemon)
 
 
 def _look(settings: Settings) -> dict[str, Any]:
@@ -82,32 +83,13 @@ def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def _asked(url: str) -> dict[str, Any]:
-    import urllib3
+    from ibmon.cli.distant import address, fetch
 
-    from ibmon.configvalues import url as checked
-
+    target = address(url, "/api/v1/status")
     try:
-        target = checked(url).rstrip("/")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--url") from error
-    if not target.endswith("/api/v1/status"):
-        target += "/api/v1/status"
-    try:
-        answer = urllib3.request("GET", target, timeout=_TIMEOUT, retries=False)
-    except urllib3.exceptions.HTTPError as error:
-        raise Trouble(f"{target} does not answer: {_cause(error)}") from error
-    if answer.status != 200:
-        raise Trouble(f"{target} answers {answer.status} {answer.reason}")
-    try:
-        return _document(answer.data)
+        return _document(fetch(target))
     except ValueError as error:
         raise Trouble(f"{target}: {error}; is that an ibmon?") from error
-
-
-def _cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _document(text: str | bytes) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def render(document: Mapping[str, Any], width: int, *, from_daemon: bool = True)
         parts += ["", _ports(document, wide=width >= WIDE)]
     else:
         parts += ["", _nothing(document)]
-    for lines in (_moved(document) if width < WIDE else (), _findings(document), _stalled(document)):
+    # On a terminal of 24 lines what comes last is not seen.
+    for lines in (_findings(document), _stalled(document), _moved(document) if width < WIDE else ()):
         block = list(lines)
         if block:
             parts += ["", *block]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ibmon.cli import verdictfile
-from ibmon.cli.common import Command, Failure, Settings
+from ibmon.cli.common import Command, Failure, Settings, understanding
 
 if TYPE_CHECKING:
     from ibmon.cli.screen import Screen
@@ -54,10 +54,13 @@ def _watch(screen: Screen, directory: Path) -> None:
             look.age = verdict.age if verdict.age is not None else look.age
             if verdict.document:
                 document = printable(verdict.document)
-                traffic.take(document)
+                with understanding():
+                    traffic.take(document)
             due = now + TURN
         look.width, look.height = screen.size
-        screen.show(frame(document, traffic, look))
+        with understanding():
+            lines = frame(document, traffic, look)
+        screen.show(lines)
         key = screen.wait(max(0.0, due - time.monotonic()) if not look.paused else TURN)
         if key in {"q", "Q", "\x1b", "\x03", "\x04"}:
             return

@@ -6,6 +6,8 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
+from ibmon.runtime import logs
+
 _log = logging.getLogger(__name__)
 
 PAUSE: Final = 60.0
@@ -30,7 +32,6 @@ class Complaints:
         self._told.move_to_end((peer, kind))
         if len(self._told) > _MOST:
             self._told.popitem(last=False)
-        _log.warning(
-            "event=%s kind=%s peer=%s%s%s reason=%r",
-            event, kind, peer, f" node={node}" if node else "", f" unsaid={more}" if more else "", reason,
-        )  # fmt: skip
+        fields = {"kind": kind, "peer": peer, "node": node or None, "unsaid": more or None, "reason": reason}
+        told = {name: value for name, value in fields.items() if value is not None}
+        _log.warning("%s", logs.line(event, told))

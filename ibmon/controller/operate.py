@@ -21,10 +21,10 @@ LONGEST: Final = 7 * 86400.0
 """Seconds of a maintenance at most."""
 
 _USER: Final = re.compile(r"[\w.@ -]{1,64}", re.ASCII)
-_Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._*?\[\]!-]+$")]
+_Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._*?\[\]!-]+\Z")]
 _Names = Annotated[tuple[_Pattern, ...], msgspec.Meta(max_length=10000)]
 _Word = Annotated[str, msgspec.Meta(max_length=253)]
-_Reason = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Reason = Annotated[str, msgspec.Meta(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 _T = TypeVar("_T")
 
 

@@ -1,6 +1,7 @@
 """The status document: what /api/v1/status answers and what /run/ibmon/verdict.json holds.
 
-Pure. The shape is a contract with `check`, `env`, hooks and other programs: keys are added, never changed or removed.
+Pure. The shape is a contract with `check`, hooks and other programs: keys are added, never changed or removed, and
+docs/status.md says what each means.
 Rates are in bytes per second, speeds in transfers per second, times in Unix seconds, `None` is "not known".
 """
 

@@ -1,4 +1,7 @@
-"""Log lines: key=value on standard error, with a syslog priority in front where journald reads them."""
+"""Log lines: key=value on standard error, with a syslog priority in front where journald reads them.
+
+What others have written (a scheduler's reason, a label of an alert) stands in them, and must steer no terminal.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,15 @@ def value(item: Any) -> str:
     text = "true" if item is True else "false" if item is False else str(item)
     if _PLAIN.fullmatch(text) and "=" not in text:
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{shown(escaped)}"'
+
+
+def shown(text: str, keep: str = "") -> str:
+    """A text whose control characters are written as escapes, but for those to `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def line(event: str, fields: dict[str, Any]) -> str:
@@ -34,7 +44,7 @@ class _Formatter(logging.Formatter):
         self._journal = journal
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        text = shown(super().format(record), keep="\n\t")  # of a trace
         return _PRIORITY.get(record.levelno, "<5>") + text if self._journal else text
 
 

@@ -143,11 +143,16 @@ def breed(control: socket.socket) -> None:
         control.sendall(PID.pack(max(pid, 0)))
 
 
-def run(life: Callable[[socket.socket], None], connection: socket.socket, parent: int) -> NoReturn:
-    """Be a process of `parent` from here on that lives only for a connection, whatever this process was before."""
+def run(life: Callable[[socket.socket], None], connection: socket.socket, parent: int | None = None) -> NoReturn:
+    """Be a process from here on that lives only for a connection, whatever this process was before.
+
+    It ends with `parent` as well, where one is named. That must have been its first thread that made this process: for
+    the kernel the parent is a thread, and any other may end long before its process.
+    """
     code = 1
     try:
-        _end_with(parent)
+        if parent is not None:
+            _end_with(parent)
         _let_go(connection.fileno())
         with contextlib.suppress(OSError, msgspec.DecodeError):  # the daemon has gone, or talks like another version
             life(connection)
@@ -158,7 +163,7 @@ def run(life: Callable[[socket.socket], None], connection: socket.socket, parent
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel end this process with its parent: readers with the template, and that with the daemon.
+    """Let the kernel end this process with its parent (prctl(2), PR_SET_PDEATHSIG): readers with the template.
 
     Without that a read that hangs would still be followed by those of the other files of its device, each of which may
     hang as long.
@@ -186,9 +191,9 @@ def _let_go(keep: int) -> None:
 
 
 def main() -> NoReturn:
-    """The template as a program: its arguments are the descriptor of its socket and the daemon's process id."""
+    """The template as a program, of any thread of the daemon: its argument is the descriptor of its socket."""
     gc.freeze()
-    run(breed, socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    run(breed, socket.socket(fileno=int(sys.argv[1])))
 
 
 if __name__ == "__main__":

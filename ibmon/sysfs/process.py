@@ -186,7 +186,7 @@ def _program() -> _Started:
     places = os.pathsep.join(str(Path(place).resolve()) for place in sys.path)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", child.__name__, str(theirs.fileno()), str(os.getpid())],
+            [sys.executable, "-m", child.__name__, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             cwd="/",  # -m looks there first; in the present directory anybody could have put a module
             env={**os.environ, "PYTHONPATH": places},

@@ -319,6 +319,15 @@ def test_a_file_of_credentials_that_cannot_be_used_is_named_and_not_shown(tmp_pa
     assert "S3C" not in str(caught.value)
 
 
+@pytest.mark.parametrize("token", ["S3C\N{EURO SIGN}RET", "S3Cü"])
+def test_a_token_that_no_header_takes_is_named_and_not_shown(tmp_path, token):
+    file = tmp_path / "token"
+    file.write_text(token)
+    with pytest.raises(AccessError, match="no header may have") as caught:
+        Access(bearer_token_file=str(file)).headers()
+    assert token not in str(caught.value)
+
+
 def test_a_user_without_a_password_is_told(tmp_path):
     (tmp_path / "user").write_text("S3CRET")
     with pytest.raises(AccessError, match="no user:password line") as caught:

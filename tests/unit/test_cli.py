@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,16 @@ def site(tmp_path):
     file = tmp_path / "site.toml"
     file.write_text('[action]\nmode = "alert"\n')
     return file
+
+
+def test_bytes_that_are_no_text_are_told(capsys, tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        (tmp_path / "c.toml").write_text(f'[state]\nruntime_directory = "{tmp_path}"\n')
+        listener.bind(str(tmp_path / "control.sock"))
+        listener.listen()
+        code, out, err = called(capsys, "clear", "--reason", "St\udcf6rung", "--config", tmp_path / "c.toml")
+    assert (code, out) == (2, "")
+    assert err == ["ibmon: a text of this call cannot be written as utf-8; use UTF-8 throughout"]
 
 
 @pytest.mark.parametrize("where", ["before", "after", "both"])

@@ -196,6 +196,19 @@ def test_the_gate_is_open_for_everything_else(capsys, here, name):
     assert out.startswith("pass: ")
 
 
+ON_RECORD = ["mode observe", "mode alert", "asked for and not read back", "an operator's resume"]
+NO_WORD = ["an old word", "another boot"]
+
+
+@pytest.mark.parametrize("name", GATE_OPEN)
+def test_an_open_gate_says_whether_a_drain_is_on_record(capsys, here, name):
+    """Before ibmon is removed each node is asked, and what is not given back then nobody gives back."""
+    said(here, GATE_OPEN[name]())
+    _, out, _ = asked(capsys, here, "--gate")
+    assert out.endswith(f"; on record: {REASON}\n") == (name in ON_RECORD)
+    assert out.endswith("; no word of a drain\n") == (name in NO_WORD)
+
+
 @pytest.mark.parametrize(
     "mistake",
     [

@@ -145,6 +145,19 @@ def test_what_is_no_ibmon_is_told(capsys, server, answer, why):
     assert why in err
 
 
+@pytest.mark.parametrize("odd", [{"node": None}, {"ports": [{"device": "mlx5_0"}]}, {"wall": 1e300}, {"drain": []}])
+def test_what_another_version_says_otherwise_is_one_line(capsys, config, server, document, odd):
+    """Between an upgrade and the restart the command is newer than the daemon."""
+    text = json.dumps({key: value for key, value in {**document, **odd}.items() if value is not None})
+    server.answer = (200, text.encode())
+    (config.parent / "verdict.json").write_text(text)
+    for arguments in (["--url", server.url], ["--config", config]):
+        code, out, err = status(capsys, *arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "is it of another version?" in err
+    assert json.loads(status(capsys, "--url", server.url, "--json")[1]) == json.loads(text)
+
+
 def test_a_daemon_that_is_not_there_is_told(capsys):
     code, _, err = status(capsys, "--url", "http://127.0.0.1:1")
     assert (code, err) == (1, "ibmon: http://127.0.0.1:1/api/v1/status does not answer: Connection refused\n")

@@ -89,6 +89,13 @@ def test_the_drain_is_told(changes, want):
     assert want in text(document(drain=drain(**changes)))
 
 
+def test_what_is_wrong_stands_above_what_has_moved():
+    """A terminal of 24 lines has room for no more than one of them."""
+    moved = [{"port": 1, "counter": "symbol_error", "rise": 12}]
+    lines = text(document(ports=[port(moved=moved)], findings=[FINDING]), 80).splitlines()
+    assert lines.index("critical  port-down mlx5_0/1  DOWN/Polling 62s>60s") < lines.index("moved in an hour")
+
+
 @pytest.mark.parametrize("width", [60, 80, WIDE, 160])
 def test_no_line_is_wider_than_the_terminal_and_nothing_is_lost(width):
     moved = [{"port": 1, "counter": "symbol_error", "rise": 12}, {"port": 1, "counter": "link_downed", "rise": 1}]

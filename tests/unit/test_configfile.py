@@ -480,6 +480,25 @@ def test_a_key_file_that_others_can_read_is_a_warning(tmp_path):
     assert "No such file" in loads(text, host=True).warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("key", "bad", "good", "why"),
+    [
+        ('[kubernetes]\nkubeconfig = "{}"\n', 0o644, 0o600, "chmod 600"),
+        ('[command]\npath = "{}"\n', 0o644, 0o755, "is no executable"),
+    ],
+)
+def test_a_file_of_a_scheduler_is_looked_at_before_it_is_needed(tmp_path, key, bad, good, why):
+    file = tmp_path / "file"
+    text = key.format(file)
+    assert "No such file" in loads(text, host=True).warnings[0]
+    file.write_text("")
+    file.chmod(bad)
+    (warning,) = loads(text, host=True).warnings
+    assert why in warning
+    file.chmod(good)
+    assert loads(text, host=True).warnings == ()
+
+
 def test_the_hash_follows_the_values_and_not_their_spelling():
     base = config_hash(Config())
     assert len(base) == 12

@@ -91,6 +91,20 @@ REFUSED = {
     "an unknown mode": (lambda: Message(mode="rage"), 400, "shape"),
     "a name with a slash": (lambda: Message("../gpu-1"), 400, "shape"),
     "a name with a line break": (lambda: Message("gpu-1\nevent=stop"), 400, "shape"),
+    "a name with a line break behind it": (lambda: Message("gpu-1\n", key=b"x" * 32), 400, "shape"),
+    "an id with a line break behind it": (
+        lambda: Message(intent={"drain": True, "id": "7f3a9c\n", "reason": "x"}), 400, "shape",
+    ),
+    "a record with a line break behind its id": (
+        lambda: Message(owned={"id": "7f3a9c\n", "reason": "x"}), 400, "shape",
+    ),
+    "a wish since no year that a calendar has": (
+        lambda: Message(intent={"drain": True, "id": "7f3a9c", "reason": "x", "since": 1e300}), 400, "shape",
+    ),
+    "a fault since no such year": (
+        lambda: Message(findings=[{"rule": "r", "device": "d", "port": 1, "severity": "critical", "onset": -1e300}]),
+        400, "shape",
+    ),
     "a name without end": (lambda: Message("n" * 300), 400, "shape"),
     "too many findings": (
         lambda: Message(holds=[{"rule": "r", "device": "d"}] * 1025), 400, "shape",

@@ -12,9 +12,17 @@ import pytest
 import yaml
 from test_layers import CORE_FILES
 
+from ibmon.alert.alerts import alert_name
+from ibmon.cli import commandsdoc
 from ibmon.cli.app import GROUP
 from ibmon.cli.common import Settings
 from ibmon.configfile import loads
+from ibmon.configkeys import KEYS
+from ibmon.controller.families import CONTROLLER_FAMILIES
+from ibmon.exporter.families import SELF_FAMILIES, SNAPSHOT_FAMILIES
+from ibmon.health.rules import RULE_BY_ID
+from ibmon.notices import WORDS
+from ibmon.promrules.fleet import FLEET
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -244,3 +252,62 @@ def test_the_architecture_names_modules_that_exist_and_every_one_of_the_controll
     )
     named = {name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row))}
     assert named == {file.stem for file in (ROOT / "ibmon/controller").glob("*.py")} - {"__init__"}
+
+
+# ----------------------------------------------------------------------------------------------------------- names
+
+
+def test_the_page_of_commands_is_the_one_that_they_give() -> None:
+    shown = (DOCS / "commands.md").read_text()
+    assert shown == commandsdoc.page(), "run: python -m ibmon.cli.commandsdoc > docs/commands.md"
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command by its whole name."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for below in command.list_commands(context):
+            if (found := command.get_command(context, below)) is not None:
+                yield from leaves(found, f"{name} {below}")
+
+
+def test_every_command_has_a_section_with_every_option() -> None:
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", (DOCS / "commands.md").read_text(), re.MULTILINE))
+    for name, command in list(leaves(GROUP, "ibmon"))[1:]:
+        options = {word for one in command.params if isinstance(one, click.Option) for word in one.opts}
+        shown = set(re.findall(r"(?<=[` ])--?[a-z-]+", sections[name]))
+        assert sorted(options - shown - {"--config", "--sysfs"}) == []
+
+
+METRICS = {family.name for family in (*SNAPSHOT_FAMILIES, *SELF_FAMILIES, *CONTROLLER_FAMILIES)}
+COUNTERS = set(re.findall(r"`(ibmon_\w+)`", (DOCS / "counters.md").read_text()))
+NO_METRICS = {"ibmon_recording"}  # the first key of a recording
+ALERTS = {alert_name(name) for name in (*RULE_BY_ID, *WORDS)} | {alert.name for alert in FLEET} | {"IbmonTest"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_metric_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"\bibmon_\w*[a-z0-9]\b(?![<*_])", page.read_text())) - NO_METRICS
+    known = METRICS | COUNTERS
+    bare = {re.sub(r"_(sum|count|bucket)$", "", name) for name in named}
+    assert sorted(bare - known) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_alert_that_is_named_exists(page: Path) -> None:
+    assert sorted(set(re.findall(r"\bIbmon[A-Z]\w+\b(?!\*)", page.read_text())) - ALERTS) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_of_the_repository_that_is_named_is_there(page: Path) -> None:
+    places = r"(?<![\w/.$-])(?:ibmon|tests|bench|deploy|systemd|dashboards|docs)/[\w*-][\w*./-]*"
+    named = {place.rstrip("./") for place in re.findall(places, page.read_text())}
+    assert sorted(place for place in named if not list(ROOT.glob(place))) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_key_of_the_configuration_that_is_named_exists(page: Path) -> None:
+    sections = "|".join(re.escape(section) for section in sorted(KEYS, key=len, reverse=True))
+    for section, key in re.findall(rf"`({sections})\.([a-z_]+)\b(?!\.)", prose(page)):
+        assert key in KEYS[section] or f"{section}.{key}" in KEYS, f"{section}.{key}"

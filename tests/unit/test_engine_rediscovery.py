@@ -12,7 +12,8 @@ import pytest
 from ibmon.config import Config
 from ibmon.engine import Engine, Identity
 from ibmon.messages import Discover, Discovered, Hotplug, ListingDone, Poll, Read, ReadDone, ReadListing, Tick
-from ibmon.model import Now
+from ibmon.model import Now, PortId
+from ibmon.recording import Frame
 from ibmon.sampling import REDISCOVER_SECONDS
 from ibmon.simulate.dgx import dgx
 from ibmon.sysfs.contents import gone
@@ -92,3 +93,24 @@ def test_what_is_known_of_a_device_outlives_another_look_at_it():
 
     assert values(after) == values(before)
     assert after.ports[0].moved == before.ports[0].moved != ()
+
+
+@pytest.mark.parametrize("replugged", [False, True])
+def test_what_a_counter_rose_by_while_it_could_not_be_read_counts_also_on_a_card_that_has_come_back(replugged):
+    reads = Reads()
+    card = reads.tree.realpath("class/infiniband/mlx5_0")
+    file = f"{card}/ports/1/counters/symbol_error"
+    reads.go_on(300)
+    if replugged:
+        reads.tree.apply(Frame(t=0, remove=(card, "class/infiniband/mlx5_0")))
+        reads.go_on(60)
+        reads.tree.apply(dgx().frame())
+        reads.go_on(300)
+    value = int(reads.tree.read(file))
+    reads.tree.apply(Frame(t=0, errnos={file: "EIO"}))
+    reads.go_on(70)
+    reads.tree.apply(Frame(t=0, errnos={file: None}, files={file: f"{value + 1000}\n"}))
+    reads.go_on(120)
+
+    window = reads.engine.judge.ports[PortId("mlx5_0", 1)].windows["counters/symbol_error"]
+    assert sum(bucket.count for bucket in window.buckets) == 1000

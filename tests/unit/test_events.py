@@ -343,6 +343,21 @@ def test_what_is_no_ibmon_is_told(server, ibmon):
     assert "answers 404" in err
 
 
+@pytest.mark.parametrize("odd", [{"at": 1e300}, {"at": "now"}, {"fields": []}, {"seq": "1"}, {"level": None}])
+def test_events_of_another_form_are_no_events(server, ibmon, monkeypatch, odd):
+    row = {"seq": 1, "at": T0, "level": "info", "event": "start", "fields": {}, **odd}
+    page = {"events": [row], "next": 1}
+    monkeypatch.setattr("ibmon.exporter.site.page_of", lambda *_: json.dumps(page).encode())
+    code, out, err = ibmon("events", "--url", server.url)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "is that an ibmon?" in err
+
+
+def test_what_others_wrote_steers_no_terminal(store, ibmon):
+    store.add_event(T0, "info\x1b[2J", "odd\x1b[2J", {"reason": "x\x1b]0;y\x07"})
+    assert ibmon("events", "--limit", "1")[1].rstrip("\n").isprintable()
+
+
 @pytest.mark.parametrize("words", [["--url", "gpu-17"], ["--since", "2"], ["--limit", "0"], ["--level", "bad"]])
 def test_a_call_that_is_wrong_is_exit_code_2(ibmon, words):
     assert ibmon("events", *words)[0] == 2

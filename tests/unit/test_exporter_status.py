@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -199,3 +201,30 @@ def test_what_cannot_be_read_is_no_zero_and_hides_no_other_counter():
 @pytest.mark.parametrize("facts", [{"stalled": True}, {"sampled": None}])
 def test_a_port_that_is_not_read_has_no_sums(facts):
     assert totals_of(port_values(port_rcv_data=1), **facts) is None
+
+
+# --------------------------------------------------------------------------------------------------------- its page
+
+
+def told(section):
+    """The keys that a table of docs/status.md has below a heading, and those that a row names of a value within."""
+    page = (Path(__file__).parents[2] / "docs/status.md").read_text()
+    table = page.partition(f"{section}\n")[2].partition("\n##")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \| (.+) \|$", table, re.MULTILINE)
+    return {key: set(re.findall(r"`(\w+)`", text)) for keys, text in rows for key in re.findall(r"`(\w+)`", keys)}
+
+
+@pytest.mark.parametrize("part", ["devices", "ports", "findings"])
+def test_the_page_has_every_key_of_a_part(part):
+    (row, *_) = status_document(bad())[part]
+    assert told(f"### {part}").keys() == row.keys()
+
+
+def test_the_page_has_every_key_of_the_rest():
+    document = status_document(bad())
+    top, drain = told("## The status document"), told("### drain")
+    assert top.keys() == document.keys()
+    assert top["config"] == document["config"].keys()
+    assert drain.keys() == document["drain"].keys()
+    assert drain["owned"] == document["drain"]["owned"].keys()
+    assert told("### ports")["totals"] == document["ports"][0]["totals"].keys()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from ibmon.configfile import loads
@@ -52,3 +55,20 @@ def test_what_is_owed_never_takes_the_place_of_what_is_newer(monkeypatch, kept):
     kept.commit([Save(b"two")], NOW)
     kept.commit([], NOW)
     assert kept.store.load() == b"two"
+
+
+@pytest.mark.parametrize("state", [b"\xff", b"{}", b'{"version": 99}', "text"])
+def test_a_state_that_is_damaged_is_told(kept, caplog, state):
+    """Learning starts anew then, and what was learned is not there to drain by."""
+    kept.store.save(b"one")
+    with contextlib.closing(sqlite3.connect(kept.store.path)) as file:
+        file.execute("UPDATE state SET body = ?", (state,))
+        file.commit()
+    assert kept.load() is None
+    assert "starting without history" in caplog.text
+    assert list(kept.troubles()) == ["state-lost"]
+
+
+def test_no_state_at_all_is_nothing_to_tell(kept, caplog):
+    assert kept.load() is None
+    assert (kept.troubles(), caplog.text) == ({}, "")

@@ -73,8 +73,13 @@ def test_a_package_that_is_removed_gives_its_node_back_and_stops(tmp_path):
             ["check --gate", "release --reason ibmon is removed from this node"],
             "ibmon: this node is still drained: ibmon: port-down [id 7f3a9c]; give it back at the scheduler\n",
         ),
+        (
+            '[ "$1" = check ] && echo "pass: fit; on record: ibmon: port-down [id 7f3a9c]" && exit 0; exit 1',
+            ["check --gate", "release --reason ibmon is removed from this node"],
+            "ibmon: this node is still drained: ibmon: port-down [id 7f3a9c]; give it back at the scheduler\n",
+        ),
     ],
-    ids=["nothing-of-ours", "broken", "refused"],
+    ids=["nothing-of-ours", "broken", "refused", "the-mode-was-lowered"],
 )
 def test_nothing_keeps_a_package_from_being_removed_and_what_is_left_is_named(tmp_path, ibmon, asked, said):
     calls = tmp_path / "calls"
@@ -111,7 +116,17 @@ def test_a_deployment_is_deleted_when_every_drained_node_was_given_back(tmp_path
     assert calls[-1] == "delete -k some/where"
 
 
-@pytest.mark.parametrize("bad", [(DRAINED, "exit 1"), ("exit 1", "exit 0"), ("exit 137", "exit 0")])
+LOWERED = "echo 'pass: fit; on record: ibmon: port-down [id 7f3a9c]'"
+SILENT = "echo 'pass: unknown: no daemon runs here; no word of a drain'"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (DRAINED, "exit 1"), (LOWERED, "exit 1"), (SILENT, "exit 1"), (":", "exit 1"),
+        ("exit 1", "exit 0"), ("exit 137", "exit 0"),
+    ],
+)  # fmt: skip
 def test_where_a_node_may_still_be_drained_nothing_is_deleted_and_the_pod_is_named(tmp_path, bad):
     done, calls = removed(tmp_path, one=bad, two=(DRAINED, "exit 0"))
     assert done.returncode == 1

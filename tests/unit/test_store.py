@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ import pytest
 from stores import DAY, again, close_all, message, opened
 
 from ibmon import database, store
+from ibmon.eventlog import read_events
 from ibmon.model import Ownership
 from ibmon.ports import StoreError
 
@@ -115,6 +117,19 @@ def test_events_are_kept_in_order_with_their_fields_and_bounded(db, monkeypatch)
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
     assert [row.at for row in db.events(limit=2)] == [398.0, 399.0]
     db.compact()
+
+
+@pytest.mark.parametrize("fields", [b"\xff", b'{"a":', b'{"a": "\xff"}', b"[]", "text", 7])
+def test_a_damaged_event_hides_no_other(db, fields):
+    """SQLite finds no damage within a row; the daemon reads its history before it does anything else."""
+    for number in (1, 2, 3):
+        db.add_event(number, "info", "event", {"number": number})
+    db.close()
+    with contextlib.closing(sqlite3.connect(db.path)) as file:
+        file.execute("UPDATE events SET fields = ? WHERE seq = 2", (fields,))
+        file.commit()
+    assert [row.seq for row in db.events()] == [1, 3]
+    assert [row.seq for row in read_events(db.path)] == [1, 3]
 
 
 def test_several_threads_use_one_store(db):

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -182,6 +183,27 @@ def test_a_template_that_dies_takes_its_readers_along_and_is_replaced(source, ca
     assert parent(source.pid) != mother
     told = [record.getMessage().partition(" ")[0] for record in caplog.records]
     assert told == ["event=reader-died", "event=reader-template-died"]
+
+
+def test_a_template_that_was_replaced_outlives_the_thread_that_did_it(root, template):
+    """A reader thread ends when its device was given up and the read returns; others go on with the same template."""
+    template.close()
+    template = Template()
+    first = ChildSource(template, setup(root))
+    first.open()
+    os.kill(parent(first.pid), signal.SIGKILL)
+    until(lambda: not alive(first.pid))
+    second = ChildSource(template, setup(root))
+    for _ in range(2):  # the first finds out that it has died
+        thread = threading.Thread(target=second.open)
+        thread.start()
+        until(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists())  # noqa: B023 - within the round
+    pid = second.pid
+    assert ask(second, EVERYTHING)[0].names == ("mlx5_0", "mlx5_1")
+    assert second.pid == pid
+    for one in (first, second):
+        one.close()
+    template.close()
 
 
 def test_files_of_a_forgotten_device_are_closed_before_the_next_question(source):
