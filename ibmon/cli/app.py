@@ -6,6 +6,7 @@ Owns no command's work. Exit codes: 0 well, 1 the command's own no, 2 usage or c
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -116,6 +117,7 @@ GROUP = LazyGroup(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code. Every error is one line on stderr that says what to do."""
+    _prepare()
     try:
         result = GROUP.main(
             None if arguments is None else list(arguments), prog_name="ibmon", standalone_mode=False, obj=Settings()
@@ -137,6 +139,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # click's own end of a broken pipe
         return _unread() if end.code == 1 else _code(end.code)
     return _code(result)
+
+
+def _prepare() -> None:
+    """Make the most of a terminal that is short of something: of letters, or of words about its size."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names and reasons are of any language
+    if not os.environ.get("COLUMNS", "").strip("0"):
+        os.environ.pop("COLUMNS", None)  # no width at all: whoever set it did not know
 
 
 def _refused(error: click.ClickException) -> int:

@@ -160,6 +160,7 @@ def _api(target: str, wanted: Wanted) -> Source:
 def _asked(url: str) -> tuple[list[EventRow], int]:
     import urllib3
 
+    from ibmon.cli import shapes
     from ibmon.store import EventRow
 
     try:
@@ -170,9 +171,10 @@ def _asked(url: str) -> tuple[list[EventRow], int]:
         raise Trouble(f"{url.partition('?')[0]} answers {answer.status} {answer.reason}")
     try:
         document = json.loads(answer.data)
-        return [EventRow(**row) for row in document["events"]], int(document["next"])
-    except (ValueError, KeyError, TypeError) as error:
+        shapes.fit(document, shapes.Events)
+    except (ValueError, RecursionError) as error:
         raise Trouble(f"{url.partition('?')[0]} gives no events; is that an ibmon?") from error
+    return [EventRow(*(row[name] for name in EventRow._fields)) for row in document["events"]], document["next"]
 
 
 def _cause(error: BaseException) -> str:

@@ -69,13 +69,13 @@ def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
     try:
         with path.open(encoding="utf-8") as file:
             age = time.time() - path.stat().st_mtime
+            if not -TTL <= age <= TTL:
+                return None, f"the daemon has said nothing for {age:.0f} s"
             document = _document(file.read())
     except FileNotFoundError:
         return None, "no daemon runs here"
     except (OSError, ValueError) as error:
         return None, f"{path} cannot be read ({error})"
-    if not -TTL <= age <= TTL:
-        return None, f"the daemon has said nothing for {age:.0f} s"
     if age > _LATE:
         say(f"the daemon said this {age:.0f} s ago; does it still run?")
     return document, ""
@@ -112,11 +112,19 @@ def _cause(error: BaseException) -> str:
 
 def _document(text: str | bytes) -> dict[str, Any]:
     """Raises ValueError for anything but a status document of a version that this one understands."""
+    from ibmon.cli import shapes
     from ibmon.exporter.status import VERSION
 
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        document = None
     if not isinstance(document, dict) or "ports" not in document:
         raise ValueError("this is no status document")
     if document.get("v") != VERSION:
         raise ValueError(f"status document of version {document.get('v')}; this ibmon reads version {VERSION}")
+    try:
+        shapes.fit(document, shapes.Status)
+    except ValueError as error:
+        raise ValueError(f"this is no whole status document: {error}") from error
     return document

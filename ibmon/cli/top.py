@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.cli import verdictfile
+from ibmon.cli.asking import whole
 from ibmon.cli.common import Command, Failure, Settings
 
 if TYPE_CHECKING:
@@ -49,11 +49,10 @@ def _watch(screen: Screen, directory: Path) -> None:
     while True:
         now = time.monotonic()
         if now >= due and not look.paused:
-            verdict = verdictfile.read(directory)
-            look.note = "" if verdict.document else verdict.why
+            verdict, read, look.note = whole(directory)
             look.age = verdict.age if verdict.age is not None else look.age
-            if verdict.document:
-                document = printable(verdict.document)
+            if read is not None:
+                document = printable(read)
                 traffic.take(document)
             due = now + TURN
         look.width, look.height = screen.size
