@@ -19,6 +19,7 @@ from ibmon.health.facts import GBPS
 from ibmon.health.inventory import matches
 from ibmon.inventorytext import entry, rows, table, toml
 from ibmon.memory import load_memory
+from ibmon.ports import StoreError
 from ibmon.recording import Frame
 from ibmon.runtime.live import Daemon
 from ibmon.simulate.directory import DirectoryTree
@@ -135,6 +136,18 @@ def test_what_was_answered_is_in_the_verdict_and_outlives_a_kill(node, ibmon):
     with contextlib.closing(Store(node.directory / "state", node="gpu-17")) as store:
         stored = load_memory(store.load())
     assert {slot for slot, known in stored.ports.items() if known.learned.accepted} == {node.port("mlx5_2")["slot"]}
+
+
+def test_what_cannot_be_saved_is_done_and_said_to_be_forgotten_by_a_restart(node, ibmon, monkeypatch):
+    def full(store, state):
+        raise StoreError("no space left")
+
+    monkeypatch.setattr("ibmon.store.Store.save", full)
+    text = "accepted mlx5_2/1; not saved, so a restart forgets it: no space left\n"
+    assert ibmon("inventory", "accept", "mlx5_2") == (0, text, "")
+    assert node.port("mlx5_2")["trusted"]
+    monkeypatch.undo()
+    assert ibmon("inventory", "accept", "mlx5_2") == (0, "accepted mlx5_2/1\n", "")
 
 
 def test_the_events_that_are_served_are_the_stored_ones_also_after_a_restart(node, ibmon):
