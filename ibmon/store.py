@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,13 +49,20 @@ UPGRADES: Final[tuple[str, ...]] = (
 
 
 class EventRow(NamedTuple):
-    """One row of history; `at` is wall time."""
+    """One row of history; `at` is wall time, within what a calendar shows."""
 
     seq: int
-    at: float
+    at: Annotated[float, msgspec.Meta(gt=-1e11, lt=1e11)]
     level: str
     event: str
     fields: dict[str, Any]
+
+
+def event_rows(rows: Iterable[Sequence[Any]]) -> Iterator[EventRow]:
+    """The events of rows of the file, without those that are damaged: one must not hide the others."""
+    for *others, fields in rows:
+        with contextlib.suppress(msgspec.DecodeError):
+            yield msgspec.convert((*others, msgspec.json.decode(fields)), EventRow)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -158,12 +165,10 @@ class Store:
         self._database.compact()
 
     def events(self, limit: int = 100) -> list[EventRow]:
-        """The newest events, oldest first."""
+        """The newest events, oldest first, without rows that are damaged."""
         sql = "SELECT seq, at, level, event, fields FROM events ORDER BY seq DESC LIMIT ?"
         rows = self._database.read(lambda db: db.execute(sql, (limit,)).fetchall())
-        return [
-            EventRow(seq, at, level, event, msgspec.json.decode(fields)) for seq, at, level, event, fields in rows[::-1]
-        ]
+        return list(event_rows(rows[::-1]))
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit everything that is saved inside together, or none of it: one transaction a tick."""

@@ -75,7 +75,7 @@ def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
     except FileNotFoundError:
         return None, "no daemon runs here"
     except (OSError, ValueError) as error:
-        return None, f"{path} cannot be read ({error})"
+        return None, f"{path} cannot be read ({getattr(error, 'strerror', None) or error})"
     if age > _LATE:
         say(f"the daemon said this {age:.0f} s ago; does it still run?")
     return document, ""

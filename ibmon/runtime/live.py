@@ -29,7 +29,6 @@ from ibmon.exporter.errors import ExporterError
 from ibmon.exporter.events import LENGTH, EventRing
 from ibmon.exporter.selfmetrics import SelfMetrics
 from ibmon.exporter.server import Server
-from ibmon.memory import load_memory
 from ibmon.messages import (
     OF_READERS,
     Alerts,
@@ -181,7 +180,7 @@ class Daemon:
             config,
             Identity(node, boot, booted),
             now,
-            memory=load_memory(self._persistence.load()),
+            memory=self._persistence.load(),
             owned=self._persistence.ownership(),
             enabled=self._persistence.acts,
             quarantined=self._readers.quarantined,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ibmon.config import Config
 from ibmon.exporter.selfmetrics import SelfMetrics
+from ibmon.memory import Memory, load_memory
 from ibmon.messages import Alerts, Effect, Log, Save, Send
 from ibmon.model import Now, Ownership, PortId
 from ibmon.ports import StoreError
@@ -49,7 +50,7 @@ class Persistence:
         self.acts = not self._idle
         self.store = Store(directory, node=node, machine=machine or None)
         self._sender: WebhookSender | None = None
-        self._unsaved = ""
+        self._unsaved, self._lost = "", ""
         self._owed: Save | None = None  # the newest state that could not be saved
         if self.acts and config.webhook:
             from ibmon.alert.webhook import WebhookSender  # brings urllib3
@@ -83,7 +84,7 @@ class Persistence:
             f"another ibmon runs on {held.path.parent}: this one exports, and acts for nothing" if self.second else ""
         )
 
-    def load(self) -> bytes | None:
+    def load(self) -> Memory | None:
         """The engine's state, None where there is none that can be read."""
         if not self.acts:
             return None
@@ -96,7 +97,11 @@ class Persistence:
             log.error(self.store.set_aside)
         if self.store.network:
             log.warning(self.store.network)
-        return state
+        memory = load_memory(state)
+        if state is not None and memory is None:
+            self._lost = f"the state in {self.store.path} cannot be understood, so learning starts anew"
+            log.error(self._lost)
+        return memory
 
     def ownership(self) -> Ownership | None:
         """The record of a drain; None also where it cannot be read (a drain of ours is then an orphan)."""
@@ -152,7 +157,7 @@ class Persistence:
         if not self.acts:
             return {"actions-disabled": self._idle}
         found = {
-            "state-lost": self.store.set_aside,
+            "state-lost": self.store.set_aside or self._lost,
             "state-on-network": self.store.network,
             "state-unsaved": self._unsaved,
         }

@@ -52,3 +52,16 @@ def test_what_is_owed_never_takes_the_place_of_what_is_newer(monkeypatch, kept):
     kept.commit([Save(b"two")], NOW)
     kept.commit([], NOW)
     assert kept.store.load() == b"two"
+
+
+@pytest.mark.parametrize("state", [b"", b"{", b"{}", b"\x00"])
+def test_a_state_that_is_damaged_is_told_once_and_learning_starts_anew(kept, caplog, state):
+    kept.store.save(state)
+    assert kept.load() is None
+    assert [record.message for record in caplog.records] == [kept.troubles()["state-lost"]]
+    assert "cannot be understood" in caplog.text
+
+
+def test_no_state_at_all_is_a_first_start_and_no_loss(kept, caplog):
+    assert kept.load() is None
+    assert (kept.troubles(), caplog.records) == ({}, [])

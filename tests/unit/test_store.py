@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -115,6 +116,15 @@ def test_events_are_kept_in_order_with_their_fields_and_bounded(db, monkeypatch)
     assert [row.seq for row in rows] == sorted(row.seq for row in rows)
     assert [row.at for row in db.events(limit=2)] == [398.0, 399.0]
     db.compact()
+
+
+@pytest.mark.parametrize("damage", ["fields = x'7b'", "fields = x'5b5d'", "at = 'x'", "at = 1e300", "level = x'ff'"])
+def test_a_damaged_event_is_left_out_and_hides_no_other(db, damage):
+    for name in ("one", "two", "three"):
+        db.add_event(1.0, "info", name, {"port": "mlx5_0/1"})
+    with contextlib.closing(sqlite3.connect(db.path)) as file, file:
+        file.execute(f"UPDATE events SET {damage} WHERE event = 'two'")
+    assert [row.event for row in db.events()] == ["one", "three"]
 
 
 def test_several_threads_use_one_store(db):
