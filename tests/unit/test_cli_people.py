@@ -309,3 +309,18 @@ def test_a_rate_is_the_same_after_export_and_load(rate):
 def test_what_is_not_known_is_left_out():
     found = entry(port(expected_rate=None, rail=None, role="storage"), "name", None)
     assert found == {"match": "mlx5_0/1", "role": "storage"}
+
+
+@pytest.mark.parametrize("name", ["a b", 'q"x', "br[1]", "st*r", "back\\slash", "esc\x1b[31m"])
+@pytest.mark.parametrize("by", ["name", "pci", "guid"])
+def test_a_name_that_no_pattern_can_mean_is_told_by_its_slot(name, by):
+    odd = port(device=name)
+    text = toml([entry(odd, by, None)], [odd])
+    assert loads(text).config.port[0].match == "pci:0000:1a:00.0"
+    assert "\x1b" not in text + table(rows([odd], trusting=False), whole=True)
+
+
+@pytest.mark.parametrize("name", ['q"x', "back\\slash"])
+def test_without_a_slot_it_is_told_as_well_as_it_can_be(name):
+    odd = port(device=name, slot=f"{name}/1")
+    assert loads(toml([entry(odd, "name", None)], [odd])).config.port[0].match == f"{name}/1"
