@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.configvalues import duration
+from ibmon.configvalues import LONGEST, duration
 
 if TYPE_CHECKING:
     from ibmon.configfile import Loaded
@@ -119,7 +119,9 @@ def as_seconds(ctx: click.Context, parameter: click.Parameter, value: str | None
         found = float(value)
     except ValueError:
         return as_duration(ctx, parameter, value)
-    if not 0 <= found < float("inf"):
+    if found > LONGEST:
+        raise click.BadParameter(f"{value} s are more than ten years", ctx, parameter)
+    if not found >= 0:
         raise click.BadParameter(f"{value!r} is no time; write seconds, zero or more", ctx, parameter)
     return found
 

@@ -57,6 +57,7 @@ def test_global_options_stand_before_or_after_the_command(capsys, site, where, t
         (["status", "--jsno"], "no such option '--jsno'"),
         (["record", "--out", "x", "--for", "10"], '"10" is no duration; write it like "5s"'),
         (["replay", "x", "--at", "5,-1"], "'-1' is no time; write seconds, zero or more"),
+        (["replay", "x", "--until", "1767225600"], "1767225600 s are more than ten years"),
         (["--config", "/does/not/exist.toml", "config", "check"], "/does/not/exist.toml: no such file"),
         (["--sysfs", "/does/not/exist", "metrics", "--config", "/dev/null"], "/does/not/exist: no such directory"),
         (["status", "--url", "gpu-17"], "is no URL of a web server"),
