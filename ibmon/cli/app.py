@@ -10,12 +10,13 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 from ibmon.cli import INTERRUPTED
-from ibmon.cli.common import Settings, global_options, say
+from ibmon.cli.common import Settings, global_options, mute, say
 from ibmon.configtree import ConfigError
 from ibmon.nearest import nearest
 
@@ -142,11 +143,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare() -> None:
-    """Make the most of a terminal that is short of something: of letters, or of words about its size."""
+    """Make the most of a terminal that is short of something: of letters, of words about its size, or is not there."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names and reasons are of any language
     if not os.environ.get("COLUMNS", "").strip("0"):
         os.environ.pop("COLUMNS", None)  # no width at all: whoever set it did not know
+
+
+def _nowhere() -> TextIO:
+    """In place of an output that was closed before the start."""
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _refused(error: click.ClickException) -> int:
@@ -158,8 +165,8 @@ def _refused(error: click.ClickException) -> int:
 
 
 def _unread() -> int:
-    """Nobody takes our output any more: the interpreter's last flush must not try it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Nobody takes our output any more."""
+    mute()
     return 1
 
 

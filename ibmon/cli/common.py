@@ -5,6 +5,7 @@ Imports as little as it can; a command imports what it uses when it is called.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,11 @@ def say(line: str) -> None:
         sys.stderr.write(f"ibmon: {line}\n")
     except OSError:
         return  # nobody reads it
+
+
+def mute() -> None:
+    """End standard output, which nobody takes any more: the interpreter's last flush must not try it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
