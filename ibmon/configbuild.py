@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ibmon import config as c
-from ibmon.configkeys import KEYS, LONGEST, NOT_IN_FILES, REMEMBERED, RULE_KEYS, Key
+from ibmon.configkeys import ERROR_RULES, KEYS, LONGEST, NOT_IN_FILES, REMEMBERED, RULE_KEYS, Key
 from ibmon.configtree import Leaf, Node, Table
 from ibmon.configvalues import parse
 from ibmon.model import Mode, Role
@@ -159,6 +159,8 @@ class Builder:
             elif path != "override":  # there it has been said already
                 self._unknown(_origin(node), f"{path}.{key}", [f"{path}.{k}" for k in allowed])
         for limit in ("warning", "critical"):
+            if rule in ERROR_RULES and isinstance(written := entries.get(limit), Leaf):
+                self._ratio(f"{path}.{limit}", limit, written)
             if limit in entries and f"{limit}_per_hour" in entries:
                 origin = _origin(entries[f"{limit}_per_hour"])
                 self._problem(origin, f"{path}: {limit} and {limit}_per_hour say the same twice; keep one of them")
@@ -178,6 +180,13 @@ class Builder:
             seconds = _number(key, entries)
             if seconds is not None and seconds > LONGEST:
                 self._problem(_origin(entries[key]), f"{path}.{key}: what is counted is kept for 30d; write less")
+
+    def _ratio(self, path: str, limit: str, leaf: Leaf) -> None:
+        """A limit of an error rule is a bit error ratio; a count in its place would never be reached."""
+        value = leaf.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
+            hint = f"for errors an hour write {limit}_per_hour = {value:g}"
+            self._problem(leaf.origin, f"{path}: {value:g} is no ratio of bit errors; {hint}")
 
     def _order(self, path: str, low: str, high: str, entries: Mapping[str, Node]) -> None:
         values = (_number(low, entries), _number(high, entries))

@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ibmon.config import Config, SlurmConfig
+from ibmon.config import Config, RuleConfig, SlurmConfig
 from ibmon.configbuild import Builder, by_place
 from ibmon.configkeys import KEYS, REST_VERSIONS, RULE_KEYS
 from ibmon.configtree import ConfigError, Table, merge, parse, read
+from ibmon.configvalues import duration_text
 from ibmon.health.rules import RULE_BY_ID
+from ibmon.health.settings import lay, of_rule
 from ibmon.model import Mode
 
 __all__ = ["CONF_D", "DEFAULT_FILE", "RULE_KEYS", "ConfigError", "Loaded", "config_hash", "load", "loads"]
@@ -140,12 +142,13 @@ def _contradictions(config: Config) -> Iterator[str]:
     for number, webhook in enumerate(config.webhook):
         if not webhook.secret_file:
             yield f"webhook[{number}].secret_file is missing: every message is signed; name a file that holds the key"
-    for key, name in (
+    for key, value in (
         ("action.stop_file", config.action.stop_file),
+        ("action.limits.partitions", config.action.limits.partitions),
         ("state.directory", config.state.directory),
         ("state.runtime_directory", config.state.runtime_directory),
     ):
-        if not name:
+        if value in {"", ()}:
             yield f"{key} is empty; leave it out to have its default"
     if config.action.scheduler == "command" and not config.command.path:
         yield 'action.scheduler is "command" and command.path is missing: name the executable'
@@ -211,15 +214,31 @@ def _doubts(config: Config) -> Iterator[str]:
         if port.count is not None and not set("*?") & set(port.match):
             yield f"port[{number}].count has no effect: {port.match} stands for every port it can mean; use * or ?"
     for rule, set_ in config.rules.items():
-        if rule not in RULE_BY_ID:
-            yield f"rules.{rule} has no effect: this version does not judge that rule"
-        elif set_.alert_hold is not None and set_.hold is not None and set_.alert_hold > set_.hold:
-            yield f"rules.{rule}.alert_hold is above hold: it alerts when hold is over; lower it"
+        yield from _rule_doubts(f"rules.{rule}", rule, set_, None)
+    for number, override in enumerate(config.override):
+        yield from _rule_doubts(f"override[{number}]", override.rule, override, config.rules.get(override.rule))
     listen = config.exporter.listen
     if config.exporter.basic_auth_file and not config.exporter.tls_cert and not _loopback(listen):
         yield f"exporter.basic_auth_file without tls_cert: passwords cross the network in clear at {listen}"
     yield from _slurm_doubts(config.slurm)
-    yield from _alertmanager_doubts(config)
+    yield from _target_doubts(config)
+
+
+def _rule_doubts(place: str, rule: str, layer: RuleConfig, under: RuleConfig | None) -> Iterator[str]:
+    """What a table of a rule's settings says against what it leaves as it is; `under` is what it is laid over."""
+    row = RULE_BY_ID.get(rule)
+    if row is None:
+        yield f"{place} has no effect: this version does not judge the rule {rule}"
+        return
+    below = of_rule(row) if under is None else lay(of_rule(row), under)
+    hold = below.hold if layer.hold is None else layer.hold
+    if layer.alert_hold is not None and layer.alert_hold > hold:
+        yield f"{place}.alert_hold is above hold ({duration_text(hold)}): it alerts when hold is over; lower it"
+    in_force = lay(below, layer)
+    key = "warning" if layer.warning is not None else "warning_per_hour"
+    comparable = in_force.warning_unit == in_force.critical_unit and in_force.critical is not None
+    if getattr(layer, key) is not None and comparable and getattr(layer, key) > in_force.critical:
+        yield f"{place}.{key} is above critical ({in_force.critical:g}): it would never come first; write both"
 
 
 def _slurm_doubts(slurm: SlurmConfig) -> Iterator[str]:
@@ -233,9 +252,17 @@ def _slurm_doubts(slurm: SlurmConfig) -> Iterator[str]:
         yield "slurm.rest_url is not https: the token crosses the network in clear"
 
 
-def _alertmanager_doubts(config: Config) -> Iterator[str]:
-    if config.alertmanager and config.action.mode is Mode.OBSERVE:
-        yield '[[alertmanager]] has no effect: action.mode is "observe"; write "alert" to have alerts sent'
+def _target_doubts(config: Config) -> Iterator[str]:
+    if config.action.mode is Mode.OBSERVE:
+        for name, targets, what in (
+            ("alertmanager", config.alertmanager, "alerts"),
+            ("webhook", config.webhook, "messages"),
+        ):
+            if targets:
+                yield f'[[{name}]] has no effect: action.mode is "observe"; write "alert" to have {what} sent'
+    for number, webhook in enumerate(config.webhook):
+        if not webhook.events:
+            yield f"webhook[{number}].events is empty, so nothing is sent there; leave it out to send all"
     for number, target in enumerate(config.alertmanager):
         credentials = target.basic_auth_file or target.bearer_token_file
         if credentials and _in_clear(target.url):

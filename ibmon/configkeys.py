@@ -23,7 +23,8 @@ class Kind(Enum):
     MATCH = "port"  # of the inventory: also by GUID or PCI address
     PORTS = "port pattern"  # device/port only
     URL = "URL"
-    URL_IF_ANY = "URL, or empty"
+    ADDRESS = "URL without a query"
+    ADDRESS_IF_ANY = "URL without a query, or empty"
     SERVER = "URL or socket"
     LISTEN = "address"
     CHOICE = "choice"
@@ -311,7 +312,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "timeout": Key(Kind.DURATION, "how long one call may take", '"30s"', above=0),
     },
     "controller": {
-        "url": Key(Kind.URL_IF_ANY, "on a node: the controller's address", '"https://ibmon.example.org:19316"'),
+        "url": Key(Kind.ADDRESS_IF_ANY, "on a node: the controller's address", '"https://ibmon.example.org:19316"'),
         "key_file": Key(Kind.FILE, "on a node: the file with this node's own key", '"/etc/ibmon/node.key"'),
         "ca": Key(Kind.FILE, "on a node: whom to trust instead of the system's certificates", '"/etc/ibmon/ca.crt"'),
         "listen": Key(Kind.LISTEN, "address and port of the controller", '"10.0.0.5:19316"'),
@@ -356,7 +357,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "runtime_directory": Key(Kind.FILE, "outlives a restart, not a boot", '"/run/ibmon"'),
     },
     "alertmanager": {
-        "url": Key(Kind.URL, "its address, with its route prefix if it has one", '"http://alertmanager:9093"'),
+        "url": Key(Kind.ADDRESS, "its address, with its route prefix if it has one", '"http://alertmanager:9093"'),
         "resend_interval": Key(
             Kind.DURATION, "how often it is told what fires; an alert expires after four of them", '"1m"', least=1
         ),

@@ -48,7 +48,7 @@ def _escape(text: str) -> str:
 
 def duration(value: Any) -> float:
     """Seconds of ``"5s"``, ``"10m"``, ``"1h30m"``, ``"500ms"``."""
-    if _number(value):
+    if _number(value) and _DURATION.fullmatch(f"{value:g}s"):
         raise ValueError(f'{show(value)} has no unit; write "{value:g}s" if seconds are meant')
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         raise ValueError(f'{show(value)} is no duration; write it like "5s", "10m", "1h30m" or "500ms"')
@@ -134,16 +134,27 @@ def url(value: Any) -> str:
     return text
 
 
+def address(value: Any) -> str:
+    """A URL as `url` takes it, to which a path can be added: without a query."""
+    text = url(value)
+    if {"?", "#"} & set(text):
+        raise ValueError(f"{show(value)} is more than an address; leave out what begins with ? or #")
+    return text
+
+
+def address_if_any(value: Any) -> str:
+    """Nothing, or an address."""
+    return address(value) if _text(value) else ""
+
+
 def server(value: Any) -> str:
-    """Nothing, a URL as `url` takes it, without a query, or ``unix:`` with the absolute path of a socket."""
+    """Nothing, an address, or ``unix:`` with the absolute path of a socket."""
     text = _text(value)
     if text.startswith("unix:"):
         if not _file(text.removeprefix("unix:")):
             raise ValueError(f'{show(value)} names no socket; write it like "unix:/run/slurmrestd/slurmrestd.socket"')
         return text
-    if text and {"?", "#"} & set(url(text)):
-        raise ValueError(f"{show(value)} is more than an address; leave out what begins with ? or #")
-    return text
+    return address_if_any(text)
 
 
 def listen(value: Any) -> str:
@@ -165,6 +176,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{show(value)} is no text; put it in quotes")  # noqa: TRY004 - one kind of error for callers
     return value
+
+
+def _filled(value: Any) -> str:
+    if not (text := _text(value)):
+        raise ValueError("an empty text names nothing; take it out")
+    return text
 
 
 def _name(value: Any) -> str:
@@ -221,12 +238,13 @@ def _whole(value: Any) -> int:
 _READERS: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.NAME: _name,
     Kind.FILE: _file,
-    Kind.TEXTS: _text,
+    Kind.TEXTS: _filled,
     Kind.PATTERNS: _device_pattern,
     Kind.MATCH: port_match,
     Kind.PORTS: ports,
     Kind.URL: url,
-    Kind.URL_IF_ANY: lambda value: value and url(value),
+    Kind.ADDRESS: address,
+    Kind.ADDRESS_IF_ANY: address_if_any,
     Kind.SERVER: server,
     Kind.LISTEN: listen,
     Kind.CHOICE: _text,

@@ -381,7 +381,8 @@ class Engine:
     def _acted(self, event: EffectDone, now: Now) -> None:
         self.desk.done(event, now)
         code = event.code.value if event.code else None
-        level: Literal["info", "warning"] = "info" if event.outcome == "done" else "warning"
+        given_back = event.effect == "release" and event.outcome == "gone" and not event.detail
+        level: Literal["info", "warning"] = "info" if event.outcome == "done" or given_back else "warning"
         told = (event.effect, event.id, event.outcome, code, event.detail or None)
         if told != self._acted_last:  # a drain that stands is looked at again and again, a blocked one asked for
             self._acted_last = told

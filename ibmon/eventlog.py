@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ibmon.statedir import network_file_system
-from ibmon.store import EventRow, event_of
+from ibmon.store import EventRow, event_rows
 
 LEVELS: Final = ("info", "warning", "error")
 _ALONE: Final = "mode=ro&immutable=1"
@@ -74,14 +74,10 @@ def read_events(path: Path, wanted: Wanted = ANYTHING, *, after: int = 0, limit:
             rows = database.execute(
                 "SELECT seq, at, level, event, fields FROM events WHERE seq > ? ORDER BY seq DESC", (after,)
             )
-            chosen = list(islice((row for row in _rows(rows) if wanted.takes(row)), limit))
+            chosen = list(islice((row for row in event_rows(rows) if wanted.takes(row)), limit))
         except sqlite3.Error as error:
             raise EventLogError(f"{path} cannot be read: {error}") from error
     return chosen[::-1]
-
-
-def _rows(rows: sqlite3.Cursor) -> Iterator[EventRow]:
-    yield from filter(None, map(event_of, rows))
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -5,11 +5,14 @@ Works on the port rows of the status document (`ibmon/exporter/status.py`); read
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ibmon.health.facts import GBPS
 
+_PLAIN = re.compile(r"[\w.:@+-]+/\d+")  # a name that as a pattern means itself
 HEAD = ("SLOT", "PORT", "ROLE", "RATE", "INVENTORY", "PRESENT")
 
 
@@ -75,7 +78,19 @@ def table(found: Sequence[Row], *, whole: bool) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     present = "yes" if row.present else "missing" if row.expected else "no"
-    return (row.slot, row.port, row.role, _rate_text(row.expected_rate), row.inventory or "-", present)
+    return (
+        _printable(row.slot),
+        _printable(row.port),
+        row.role,
+        _rate_text(row.expected_rate),
+        row.inventory or "-",
+        present,
+    )
+
+
+def _printable(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _rate_text(rate: int | None) -> str:
@@ -96,11 +111,14 @@ def entry(port: Mapping[str, Any], by: str, guid: str | None) -> dict[str, Any]:
 def _match(port: Mapping[str, Any], by: str, guid: str | None) -> str:
     number = "" if port["port"] == 1 else f"/{port['port']}"
     place = port["slot"].rpartition("/")[0]
-    if by == "pci" and place.count(":") == 2 and "." in place:
-        return f"pci:{place}{number}"
-    if by == "guid" and guid and guid.strip("0:"):  # a card without an own GUID shows zeros
-        return f"guid:{guid}{number}"
-    return name(port)
+    names: dict[str, str] = {}
+    if _PLAIN.fullmatch(name(port)):
+        names["name"] = name(port)
+    if place.count(":") == 2 and "." in place:
+        names["pci"] = f"pci:{place}{number}"
+    if guid and guid.strip("0:"):  # a card without an own GUID shows zeros
+        names["guid"] = f"guid:{guid}{number}"
+    return names.get(by) or next(iter(names.values()), name(port))
 
 
 def _gigabits(rate: int | None) -> float | int | None:
@@ -118,6 +136,11 @@ def toml(entries: Sequence[Mapping[str, Any]], ports: Sequence[Mapping[str, Any]
 
 def _table(values: Mapping[str, Any], port: Mapping[str, Any]) -> str:
     other = [text for text in (name(port), f"slot {port['slot']}") if text != values["match"]]
-    lines = [f"# {', '.join(other)}", "[[port]]"]
-    lines += [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in values.items()]
+    lines = [f"# {_quoted(', '.join(other))[1:-1]}", "[[port]]"]
+    lines += [f"{key} = {_quoted(value)}" for key, value in values.items()]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(value: str | float) -> str:
+    """The value as TOML has it, which is as JSON has it but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

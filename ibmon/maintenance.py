@@ -19,6 +19,7 @@ from ibmon.health.rules import RULE_BY_ID
 from ibmon.health.windows import Moment
 from ibmon.messages import Answer, Person
 from ibmon.model import Finding, Now, PortId
+from ibmon.people import no_such
 
 LONGEST = 7 * 86400.0
 """Seconds that a window may last at most: a forgotten one must not silence a node for good."""
@@ -131,7 +132,7 @@ class Maintenance:
         names = {name for port in known for name in (str(port), port.device)}
         unknown = [subject for subject in person.subjects if subject not in names]
         if unknown:
-            return Answer(person.ticket, done=False, text=f"no such port or device: {', '.join(unknown)}")
+            return Answer(person.ticket, done=False, text=no_such(unknown))
         done, text = self._start(person, now) if person.action == START else self._stop(person, now)
         return Answer(person.ticket, done=done, text=text)
 

@@ -26,7 +26,7 @@ def answer(person: Person, judge: Judge, memory: dict[str, PortMemory], kernel: 
     """Do what was asked for, in the judge's working state, in what is remembered, and in what the kernel log said."""
     chosen, unknown = _chosen(person.subjects, judge)
     if unknown:
-        return Answer(person.ticket, done=False, text=f"no such port or device: {', '.join(unknown)}")
+        return Answer(person.ticket, done=False, text=no_such(unknown))
     request = _Request(person, chosen, judge, memory, kernel)
     done, text = {
         "clear": request.clear,
@@ -35,6 +35,11 @@ def answer(person: Person, judge: Judge, memory: dict[str, PortMemory], kernel: 
         "learn": request.learn,
     }[person.action]()
     return Answer(person.ticket, done=done, text=text)
+
+
+def no_such(names: Iterable[str]) -> str:
+    """The answer to a person who named what is not here."""
+    return f"no such port or device: {', '.join(names)}; 'ibmon inventory show' lists them"
 
 
 def _chosen(subjects: Iterable[str], judge: Judge) -> tuple[dict[PortId, PortDesk], list[str]]:
@@ -87,14 +92,14 @@ class _Request(NamedTuple):
 
     def accept(self) -> tuple[bool, str]:
         """These ports belong here, at the rate they run at now."""
+        slots = {port: desk.expected.slot for port, desk in self.chosen.items()}
+        seen = {port for port, slot in slots.items() if slot in self.memory and self.memory[slot].learned.active}
+        if self.person.subjects and (never := sorted(str(port) for port in slots if port not in seen)):
+            return False, f"{', '.join(never)} was never ACTIVE here, so there is nothing to accept"
         names = []
-        for port, desk in self.chosen.items():
-            known = self.memory.get(desk.expected.slot)
-            if known is None or not known.learned.active:
-                if self.person.subjects:
-                    return False, f"{port} was never ACTIVE here, so there is nothing to accept"
-                continue
-            facts = desk.facts
+        for port in seen:
+            desk = self.chosen[port]
+            known, facts = self.memory[desk.expected.slot], desk.facts
             rate = known.learned.best_rate
             if facts is not None and facts.active and facts.fresh and facts.rate:
                 rate = desk.best_rate = facts.rate
@@ -123,7 +128,7 @@ class _Request(NamedTuple):
             if known is not None and not known.learned.accepted:
                 self._drop(desk)
                 anew.append(desk)
-        return True, f"learning {len(anew)} ports anew; accepted ones stay"
+        return True, f"learning {len(anew)} port{'' if len(anew) == 1 else 's'} anew; accepted ones stay"
 
     def _drop(self, desk: PortDesk) -> None:
         self.memory.pop(desk.expected.slot, None)

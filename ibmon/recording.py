@@ -27,6 +27,8 @@ VERSION = 1
 DEFAULT_BOOT_ID = "00000000-0000-4000-8000-000000000001"
 DEFAULT_UPTIME = 864_000.0  # ten days, far outside any boot grace
 DEFAULT_WALL = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+LAST = 1e9  # seconds, thirty years: so late is no recording, but somebody's Unix time
+FARTHEST = 1e11  # seconds: three thousand years, which a calendar can still show
 
 ERRNO_NAMES: Mapping[str, int] = {name: n for name, n in vars(errno).items() if name.startswith("E")}
 
@@ -61,8 +63,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if self.ibmon_recording != VERSION:
             raise ValueError(f"format version {self.ibmon_recording}: this ibmon reads version {VERSION}")
-        if not self.boot_id:
-            raise ValueError("boot_id is empty: leave it out or give one")
+        _check_boot_id(self.boot_id)
         _check_seconds("uptime", self.uptime)
         _check_seconds("wall", self.wall)
 
@@ -106,7 +107,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     suspend: float | None = None
 
     def __post_init__(self) -> None:
-        _check_seconds("t", self.t)
+        _check_seconds("t", self.t, LAST)
         for paths in (self.remove, self.dirs, self.links, self.files, self.errnos, self.block, self.unblock):
             for path in paths:
                 check_path(path)
@@ -116,9 +117,11 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
                 raise ValueError("uptime stands without boot_id: a reboot gives both")
             _check_seconds("uptime", self.uptime)
         if self.suspend is not None:
-            _check_seconds("suspend", self.suspend)
-        if self.wall_step is not None and not math.isfinite(self.wall_step):
-            raise ValueError("wall_step is no finite number of seconds")
+            _check_seconds("suspend", self.suspend, LAST)
+        if self.boot_id is not None:
+            _check_boot_id(self.boot_id)
+        if self.wall_step is not None:
+            _check_seconds("wall_step", abs(self.wall_step))
 
 
 def _check_values(links: Mapping[str, str], errnos: Mapping[str, str | None]) -> None:
@@ -130,9 +133,16 @@ def _check_values(links: Mapping[str, str], errnos: Mapping[str, str | None]) ->
             raise ValueError(f"{path!r}: no errno is called {name!r}{_nearest(name, ERRNO_NAMES)}")
 
 
-def _check_seconds(key: str, value: float) -> None:
+def _check_boot_id(text: str) -> None:
+    if not text:
+        raise ValueError("boot_id is empty: leave it out or give one")
+
+
+def _check_seconds(key: str, value: float, most: float = FARTHEST) -> None:
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{key} is {value}: give seconds, zero or more")
+    if value > most:
+        raise ValueError(f"{key} is {value:g}: that is too far, {most:g} seconds are the most")
 
 
 def _nearest(word: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,25 +49,23 @@ UPGRADES: Final[tuple[str, ...]] = (
 
 
 class EventRow(NamedTuple):
-    """One row of history; `at` is wall time."""
+    """One row of history; `at` is wall time, within what a calendar shows."""
 
     seq: int
-    at: float
+    at: Annotated[float, msgspec.Meta(gt=-1e11, lt=1e11)]
     level: str
     event: str
     fields: dict[str, Any]
 
 
-_FIELDS: Final = msgspec.json.Decoder(dict[str, Any])
+def event_rows(rows: Iterable[Sequence[Any]]) -> Iterator[EventRow]:
+    """The events of rows of the file, without those that are damaged: one must not hide the others.
 
-
-def event_of(row: Sequence[Any]) -> EventRow | None:
-    """The event in a row of the file, None where it is damaged: SQLite's pages bear no checksum."""
-    seq, at, level, event, fields = row
-    try:
-        return EventRow(seq, float(at), str(level), str(event), _FIELDS.decode(_bytes(fields)))
-    except (msgspec.DecodeError, ValueError):
-        return None
+    SQLite's pages bear no checksum, so a damaged column may hold anything.
+    """
+    for *others, fields in rows:
+        with contextlib.suppress(ValueError):  # msgspec's own is one
+            yield msgspec.convert((*others, msgspec.json.decode(_bytes(fields))), EventRow)
 
 
 def _bytes(value: object) -> bytes:
@@ -178,7 +176,7 @@ class Store:
         """The newest events, oldest first, without those that are damaged."""
         sql = "SELECT seq, at, level, event, fields FROM events ORDER BY seq DESC LIMIT ?"
         rows = self._database.read(lambda db: db.execute(sql, (limit,)).fetchall())
-        return list(filter(None, map(event_of, rows[::-1])))
+        return list(event_rows(rows[::-1]))
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit everything that is saved inside together, or none of it: one transaction a tick."""

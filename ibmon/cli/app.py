@@ -6,15 +6,17 @@ Owns no command's work. Exit codes: 0 well, 1 the command's own no, 2 usage or c
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 from ibmon.cli import INTERRUPTED
-from ibmon.cli.common import Settings, global_options, say
+from ibmon.cli.common import Settings, global_options, mute, say
 from ibmon.configtree import ConfigError
 from ibmon.nearest import nearest
 
@@ -116,6 +118,7 @@ GROUP = LazyGroup(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code. Every error is one line on stderr that says what to do."""
+    _prepare()
     try:
         result = GROUP.main(
             None if arguments is None else list(arguments), prog_name="ibmon", standalone_mode=False, obj=Settings()
@@ -142,6 +145,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return _code(result)
 
 
+def _prepare() -> None:
+    """Make the most of a terminal that is short of something: of letters, of words about its size, or is not there."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names and reasons are of any language
+    if not os.environ.get("COLUMNS", "").strip("0"):
+        os.environ.pop("COLUMNS", None)  # no width at all: whoever set it did not know
+
+
+def _nowhere() -> TextIO:
+    """In place of an output that was closed before the start."""
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
 def _refused(error: click.ClickException) -> int:
     message = error.format_message().strip().removesuffix(".")
     if isinstance(error, click.UsageError) and error.ctx is not None and "--help" not in message:
@@ -151,8 +168,8 @@ def _refused(error: click.ClickException) -> int:
 
 
 def _unread() -> int:
-    """Nobody takes our output any more: the interpreter's last flush must not try it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Nobody takes our output any more."""
+    mute()
     return 1
 
 

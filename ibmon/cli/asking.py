@@ -11,17 +11,30 @@ import click
 from ibmon.cli.common import Settings, Trouble, say
 
 if TYPE_CHECKING:
+    from ibmon.cli.verdictfile import Verdict
     from ibmon.controlclient import Reply, Request
 
 
 def said(settings: Settings) -> dict[str, Any]:
     """The running daemon's last word."""
-    from ibmon.cli import verdictfile
+    document, why = whole(Path(settings.load().config.state.runtime_directory))[1:]
+    if document is None:
+        raise Trouble(why)
+    return document
 
-    verdict = verdictfile.read(Path(settings.load().config.state.runtime_directory))
+
+def whole(directory: Path) -> tuple[Verdict, dict[str, Any] | None, str]:
+    """The verdict in a directory, its document where all of it can be shown, and why there is none."""
+    from ibmon.cli import shapes, verdictfile
+
+    verdict = verdictfile.read(directory)
     if verdict.document is None:
-        raise Trouble(verdict.why)
-    return verdict.document
+        return verdict, None, verdict.why
+    try:
+        shapes.fit(verdict.document, shapes.Status)
+    except ValueError as error:
+        return verdict, None, f"{directory / verdictfile.FILE} holds no whole status document: {error}"
+    return verdict, verdict.document, ""
 
 
 def put(settings: Settings, request: Request) -> Reply:

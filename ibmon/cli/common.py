@@ -5,16 +5,15 @@ Imports as little as it can; a command imports what it uses when it is called.
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.configvalues import duration
+from ibmon.configvalues import LONGEST, duration
 
 if TYPE_CHECKING:
     from ibmon.configfile import Loaded
@@ -58,22 +57,17 @@ class Trouble(click.ClickException):
     exit_code = 1
 
 
-@contextlib.contextmanager
-def understanding() -> Iterator[None]:
-    """Around what shows the status document of a daemon, which may be older than this command, or be none at all."""
-    try:
-        yield
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise Trouble(f"the daemon's status document cannot be shown ({what}); is it of another version?") from error
-
-
 def say(line: str) -> None:
     """One line on stderr, as every message of ibmon's commands."""
     try:
         sys.stderr.write(f"ibmon: {line}\n")
     except OSError:
         return  # nobody reads it
+
+
+def mute() -> None:
+    """End standard output, which nobody takes any more: the interpreter's last flush must not try it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
@@ -131,7 +125,9 @@ def as_seconds(ctx: click.Context, parameter: click.Parameter, value: str | None
         found = float(value)
     except ValueError:
         return as_duration(ctx, parameter, value)
-    if not 0 <= found < float("inf"):
+    if found > LONGEST:
+        raise click.BadParameter(f"{value} s are more than ten years", ctx, parameter)
+    if not found >= 0:
         raise click.BadParameter(f"{value!r} is no time; write seconds, zero or more", ctx, parameter)
     return found
 

@@ -64,7 +64,9 @@ def start(settings: Settings, url: str | None, token_file: str | None, reason: s
 @click.pass_obj
 def status(settings: Settings, url: str | None, token_file: str | None, as_json: bool) -> None:
     """Show the fleet: how many are fit, limits, drains, fabric events, maintenance."""
-    fleet = get(connect(settings, url, token_file), "/api/v1/fleet")
+    from ibmon.controller.values import Fleet
+
+    fleet = get(connect(settings, url, token_file), "/api/v1/fleet", Fleet)
     if as_json:
         click.echo(json.dumps(fleet))
         return
@@ -90,10 +92,12 @@ def nodes(
     """Show nodes in a line each; all, or those whose names fit shell patterns."""
     from fnmatch import fnmatchcase
 
+    from ibmon.controller.values import NodeRow
+
     wanted = names(fitness)
     if unknown := [word for word in wanted if word not in FITNESS]:
         raise click.UsageError(f"there is no fitness {unknown[0]!r}; write {', '.join(FITNESS)}")
-    rows = get(connect(settings, url, token_file), "/api/v1/nodes")
+    rows = get(connect(settings, url, token_file), "/api/v1/nodes", list[NodeRow])
     chosen = [
         row
         for row in rows
@@ -200,8 +204,10 @@ def maintenance_end(
 @click.pass_obj
 def audit(settings: Settings, url: str | None, token_file: str | None, limit: int, as_json: bool) -> None:
     """Show who did what and what the controller decided, newest first."""
-    rows = get(connect(settings, url, token_file), f"/api/v1/audit?{urlencode({'limit': limit})}")
     from ibmon.cli import fleettable
+    from ibmon.cli.shapes import AuditRow
+
+    rows = get(connect(settings, url, token_file), f"/api/v1/audit?{urlencode({'limit': limit})}", list[AuditRow])
 
     for row in rows:
         click.echo(json.dumps(row) if as_json else fleettable.audit_line(row))

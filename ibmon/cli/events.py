@@ -107,9 +107,13 @@ def _go_on(source: Source, last: int, show: Callable[[EventRow], str]) -> None:
 
 def _nothing(rule: str | None) -> None:
     from ibmon.health.rules import RULE_BY_ID
+    from ibmon.nearest import nearest
 
-    unknown = rule is not None and rule not in RULE_BY_ID
-    say(f"no event of {rule}; there is no such rule now" if unknown else "no such event")
+    if rule is None or rule in RULE_BY_ID:
+        say("no such event")
+        return
+    close = nearest(rule, RULE_BY_ID)
+    say(f"no event of {rule}; there is no such rule now" + (f"; did you mean {close}?" if close else ""))
 
 
 def _here(config: Config, wanted: Wanted) -> Source:

@@ -64,22 +64,33 @@ def _configured(config: Config) -> str:
     return f"{scheme}://{Address(host if host not in {'', '::', '0.0.0.0'} else 'localhost', port)}"  # noqa: S104
 
 
-def get(controller: Controller, path: str) -> Any:
-    """A document of the controller."""
+def get(controller: Controller, path: str, shape: Any) -> Any:
+    """A document of the controller, of the shape that the caller can show."""
     from ibmon.controller.client import ControllerError
 
     try:
-        return controller.get(path)
+        return _whole(controller.get(path), shape, path)
     except ControllerError as error:
         raise Trouble(str(error)) from None
 
 
+def _whole(document: Any, shape: Any, path: str) -> Any:
+    from ibmon.cli import shapes
+
+    try:
+        shapes.fit(document, shape)
+    except ValueError as error:
+        raise Trouble(f"{path} answers what this ibmon cannot show: {error}; is that a controller?") from error
+    return document
+
+
 def post(controller: Controller, path: str, body: dict[str, Any], *, as_json: bool) -> int:
     """Ask, print what came of it and to which nodes."""
+    from ibmon.cli.shapes import Told
     from ibmon.controller.client import ControllerError
 
     try:
-        told = controller.post(path, body)
+        told = _whole(controller.post(path, body), Told, path)
     except ControllerError as error:
         raise Trouble(str(error)) from None
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.cli.common import Command, Settings, Trouble, say, understanding
+from ibmon.cli.common import Command, Settings, Trouble, say
 
 if TYPE_CHECKING:
     from ibmon.config import Config
@@ -45,8 +44,7 @@ def command(settings: Settings, url: str | None, direct: bool, as_json: bool) ->
         return
     from ibmon.cli.table import show
 
-    with understanding() if from_daemon else contextlib.nullcontext():
-        show(document, from_daemon=from_daemon)
+    show(document, from_daemon=from_daemon)
 
 
 def _look(settings: Settings) -> dict[str, Any]:
@@ -70,13 +68,13 @@ def _verdict(path: Path) -> tuple[dict[str, Any] | None, str]:
     try:
         with path.open(encoding="utf-8") as file:
             age = time.time() - path.stat().st_mtime
+            if not -TTL <= age <= TTL:
+                return None, f"the daemon has said nothing for {age:.0f} s"
             document = _document(file.read())
     except FileNotFoundError:
         return None, "no daemon runs here"
     except (OSError, ValueError) as error:
-        return None, f"{path} cannot be read ({error})"
-    if not -TTL <= age <= TTL:
-        return None, f"the daemon has said nothing for {age:.0f} s"
+        return None, f"{path} cannot be read ({getattr(error, 'strerror', None) or error})"
     if age > _LATE:
         say(f"the daemon said this {age:.0f} s ago; does it still run?")
     return document, ""
@@ -94,11 +92,19 @@ def _asked(url: str) -> dict[str, Any]:
 
 def _document(text: str | bytes) -> dict[str, Any]:
     """Raises ValueError for anything but a status document of a version that this one understands."""
+    from ibmon.cli import shapes
     from ibmon.exporter.status import VERSION
 
-    document = json.loads(text)
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        document = None
     if not isinstance(document, dict) or "ports" not in document:
         raise ValueError("this is no status document")
     if document.get("v") != VERSION:
         raise ValueError(f"status document of version {document.get('v')}; this ibmon reads version {VERSION}")
+    try:
+        shapes.fit(document, shapes.Status)
+    except ValueError as error:
+        raise ValueError(f"this is no whole status document: {error}") from error
     return document

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ibmon.cli import verdictfile
-from ibmon.cli.common import Command, Failure, Settings, understanding
+from ibmon.cli.asking import whole
+from ibmon.cli.common import Command, Failure, Settings
 
 if TYPE_CHECKING:
     from ibmon.cli.screen import Screen
@@ -49,18 +49,14 @@ def _watch(screen: Screen, directory: Path) -> None:
     while True:
         now = time.monotonic()
         if now >= due and not look.paused:
-            verdict = verdictfile.read(directory)
-            look.note = "" if verdict.document else verdict.why
+            verdict, read, look.note = whole(directory)
             look.age = verdict.age if verdict.age is not None else look.age
-            if verdict.document:
-                document = printable(verdict.document)
-                with understanding():
-                    traffic.take(document)
+            if read is not None:
+                document = printable(read)
+                traffic.take(document)
             due = now + TURN
         look.width, look.height = screen.size
-        with understanding():
-            lines = frame(document, traffic, look)
-        screen.show(lines)
+        screen.show(frame(document, traffic, look))
         key = screen.wait(max(0.0, due - time.monotonic()) if not look.paused else TURN)
         if key in {"q", "Q", "\x1b", "\x03", "\x04"}:
             return

@@ -8,7 +8,7 @@ import click
 
 from ibmon.cli import verdictfile
 from ibmon.cli.check import directory
-from ibmon.cli.common import Command, Settings, as_duration
+from ibmon.cli.common import Command, Settings, as_duration, mute
 from ibmon.cli.verdictfile import Verdict
 from ibmon.configvalues import duration_text
 
@@ -35,15 +35,23 @@ def command(settings: Settings, seconds: float) -> None:
         waited = time.monotonic() - begin
         line = f"{verdict.node} is {verdict.fitness}" + (f": {verdict.why}" if verdict.why else "")
         if verdict.fitness in GOOD:
-            click.echo(f"{line} (waited {waited:.0f} s)")
+            _tell(f"{line} (waited {waited:.0f} s)")
             return
         if waited >= seconds:
-            click.echo(f"{line}; {duration_text(seconds)} are up, going on without a good verdict")
+            _tell(f"{line}; {duration_text(seconds)} are up, going on without a good verdict")
             return
         if _shape(verdict) != said:
             said = _shape(verdict)
-            click.echo(f"{line}; waiting")
+            _tell(f"{line}; waiting")
         time.sleep(min(INTERVAL, seconds - waited))
+
+
+def _tell(line: str) -> None:
+    """Print it, if somebody takes it: that nobody does must not keep a service from its start."""
+    try:
+        click.echo(line)
+    except OSError:
+        mute()
 
 
 def _shape(verdict: Verdict) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class Controller:
             raise ControllerError(f"{self._url} cannot be reached: {_why(error)}") from None
         try:
             told = msgspec.json.decode(response.data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise ControllerError(f"{self._url} gave no answer of a controller (status {response.status})") from None
         if response.status == HTTPStatus.OK:
             return told

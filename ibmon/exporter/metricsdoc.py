@@ -23,7 +23,8 @@ What `/metrics` and `ibmon metrics` say. This page is generated from the tables 
 - A series exists only while its value is known. What a file did not tell has no series: no zero, no NaN.
 - Names of states are values or label values of closed sets, so nothing churns: of `ibmon_port_health`,
   `ibmon_node_fitness` and `ibmon_drain_blocked` all values exist from the first scrape, and one is 1 (of the last,
-  none while nothing is blocked). `ibmon_finding`, `ibmon_port_counter_saturated` and `errno` exist on occurrence.
+  none while nothing is blocked); of `ibmon_action_errors_total` too. `ibmon_finding`, `ibmon_port_counter_saturated`
+  and `errno` exist on occurrence.
 - While a read of a device hangs, its counters, states, rates and PCIe link end; age, stalled, health, findings and
   what the inventory expects stay.
 - A label is empty where its value is not known. A finding about a whole device has an empty `port`.

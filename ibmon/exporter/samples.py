@@ -254,5 +254,5 @@ def _drain(snapshot: Snapshot) -> Iterator[Lines]:
     blocked = drain.blocked.value if drain.blocked else None
     yield f.DRAIN_BLOCKED, _one_of(f.DRAIN_BLOCKED, [code.value for code in BlockCode], blocked)
     yield _flag(f.ACTIONS_ENABLED, snapshot.actions_enabled)
-    errors = sorted(drain.action_errors.items())
-    yield f.ACTION_ERRORS, [_line(f.ACTION_ERRORS, count, code) for code, count in errors]
+    errors = {**{code.value: 0 for code in BlockCode}, **drain.action_errors}
+    yield f.ACTION_ERRORS, [_line(f.ACTION_ERRORS, count, code) for code, count in sorted(errors.items())]

@@ -101,11 +101,11 @@ def settings(config: Config, rule: Rule, port: PortId, role: Role) -> Settings:
     )
     for layer in layers:
         if layer is not None:
-            effective = _lay(effective, layer)
+            effective = lay(effective, layer)
     return effective
 
 
-def _lay(below: Settings, layer: RuleConfig) -> Settings:
+def lay(below: Settings, layer: RuleConfig) -> Settings:
     """One layer over what lies below it; what it leaves open stays."""
     names = ("enabled", "alert_hold", "hold", "recover", "action", "window", "warning", "critical", "polls")
     given = {name: value for name in names if (value := getattr(layer, name)) is not None}

@@ -141,10 +141,13 @@ class ControlServer:
         """Keep an answer until `release`, so that nobody hears "done" of what is not saved yet."""
         self._held.append(answer)
 
-    def release(self) -> None:
-        """Hand over what was held. Never blocks."""
+    def release(self, unsaved: str = "") -> None:
+        """Hand over what was held, with why it is `unsaved` where it is. Never blocks."""
         held, self._held = self._held, []
         for answer in held:
+            if unsaved and answer.done:
+                text = f"{answer.text}; not saved, so a restart forgets it: {unsaved}"
+                answer = msgspec.structs.replace(answer, text=text)  # noqa: PLW2901 - the same answer, said to its end
             with self._lock:
                 answers = self._waiting.get(answer.ticket)
             if answers is not None:

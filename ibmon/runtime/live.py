@@ -319,7 +319,7 @@ class Daemon:
             self._persistence.retry(self._clock.now())
             self._kernel_log.committed()
             self._publish()
-            self._control.release()
+            self._control.release(self._persistence.unsaved)
         self._readers.turn()
         self._turned = time.monotonic()
         self._self_metrics.tick(self._turned - began)

@@ -148,6 +148,11 @@ class Persistence:
         if self._owed is not None:
             self.commit((), now)
 
+    @property
+    def unsaved(self) -> str:
+        """Why what was decided last is kept in memory only; empty where it is saved."""
+        return self._unsaved if self.acts else self._idle
+
     def troubles(self) -> dict[str, str]:
         """What is wrong with the state now, by the name of its notice. A state that was lost is one until a restart."""
         if not self.acts:

@@ -68,6 +68,7 @@ def test_global_options_stand_before_or_after_the_command(capsys, site, where, t
         (["status", "--jsno"], "no such option '--jsno'"),
         (["record", "--out", "x", "--for", "10"], '"10" is no duration; write it like "5s"'),
         (["replay", "x", "--at", "5,-1"], "'-1' is no time; write seconds, zero or more"),
+        (["replay", "x", "--until", "1767225600"], "1767225600 s are more than ten years"),
         (["--config", "/does/not/exist.toml", "config", "check"], "/does/not/exist.toml: no such file"),
         (["--sysfs", "/does/not/exist", "metrics", "--config", "/dev/null"], "/does/not/exist: no such directory"),
         (["status", "--url", "gpu-17"], "is no URL of a web server"),
@@ -226,3 +227,24 @@ def test_the_daemon_never_loads_rich():
     loaded = imported("run", "--config", "/does/not/exist")
     assert "ibmon.runtime.live" in loaded
     assert "rich" not in loaded
+
+
+@pytest.mark.parametrize("closed", ["1", "1 2", "0 1 2"])
+def test_what_was_started_without_an_output_does_its_work(closed):
+    redirections = " ".join(f"{descriptor}>&-" for descriptor in closed.split())
+    command = f'exec "$@" {redirections}'
+    words = ["sh", "-c", command, "sh", *PYTHON, START, "version"]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_wait_ends_well_though_nobody_takes_what_it_says(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text(f'[state]\nruntime_directory = "{tmp_path}"\n')
+    with (
+        Path("/dev/full").open("w") as full,
+        start("wait", "--for", "100ms", "--config", file, stdout=full) as process,
+    ):
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")

@@ -19,6 +19,7 @@ from ibmon.health.facts import GBPS
 from ibmon.health.inventory import matches
 from ibmon.inventorytext import entry, rows, table, toml
 from ibmon.memory import load_memory
+from ibmon.ports import StoreError
 from ibmon.recording import Frame
 from ibmon.runtime.live import Daemon
 from ibmon.simulate.directory import DirectoryTree
@@ -135,6 +136,18 @@ def test_what_was_answered_is_in_the_verdict_and_outlives_a_kill(node, ibmon):
     with contextlib.closing(Store(node.directory / "state", node="gpu-17")) as store:
         stored = load_memory(store.load())
     assert {slot for slot, known in stored.ports.items() if known.learned.accepted} == {node.port("mlx5_2")["slot"]}
+
+
+def test_what_cannot_be_saved_is_done_and_said_to_be_forgotten_by_a_restart(node, ibmon, monkeypatch):
+    def full(store, state):
+        raise StoreError("no space left")
+
+    monkeypatch.setattr("ibmon.store.Store.save", full)
+    text = "accepted mlx5_2/1; not saved, so a restart forgets it: no space left\n"
+    assert ibmon("inventory", "accept", "mlx5_2") == (0, text, "")
+    assert node.port("mlx5_2")["trusted"]
+    monkeypatch.undo()
+    assert ibmon("inventory", "accept", "mlx5_2") == (0, "accepted mlx5_2/1\n", "")
 
 
 def test_the_events_that_are_served_are_the_stored_ones_also_after_a_restart(node, ibmon):
@@ -296,3 +309,18 @@ def test_a_rate_is_the_same_after_export_and_load(rate):
 def test_what_is_not_known_is_left_out():
     found = entry(port(expected_rate=None, rail=None, role="storage"), "name", None)
     assert found == {"match": "mlx5_0/1", "role": "storage"}
+
+
+@pytest.mark.parametrize("name", ["a b", 'q"x', "br[1]", "st*r", "back\\slash", "esc\x1b[31m"])
+@pytest.mark.parametrize("by", ["name", "pci", "guid"])
+def test_a_name_that_no_pattern_can_mean_is_told_by_its_slot(name, by):
+    odd = port(device=name)
+    text = toml([entry(odd, by, None)], [odd])
+    assert loads(text).config.port[0].match == "pci:0000:1a:00.0"
+    assert "\x1b" not in text + table(rows([odd], trusting=False), whole=True)
+
+
+@pytest.mark.parametrize("name", ['q"x', "back\\slash"])
+def test_without_a_slot_it_is_told_as_well_as_it_can_be(name):
+    odd = port(device=name, slot=f"{name}/1")
+    assert loads(toml([entry(odd, "name", None)], [odd])).config.port[0].match == f"{name}/1"

@@ -151,11 +151,13 @@ def test_what_another_version_says_otherwise_is_one_line(capsys, config, server,
     text = json.dumps({key: value for key, value in {**document, **odd}.items() if value is not None})
     server.answer = (200, text.encode())
     (config.parent / "verdict.json").write_text(text)
-    for arguments in (["--url", server.url], ["--config", config]):
-        code, out, err = status(capsys, *arguments)
-        assert (code, out, err.count("\n")) == (1, "", 1)
-        assert "is it of another version?" in err
-    assert json.loads(status(capsys, "--url", server.url, "--json")[1]) == json.loads(text)
+    code, out, err = status(capsys, "--url", server.url)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "no whole status document" in err
+    err = status(capsys, "--config", config)[2]
+    assert err.count("\n") == 1
+    assert "no whole status document" in err
+    assert "reading the hardware once" in err
 
 
 def test_a_daemon_that_is_not_there_is_told(capsys):

@@ -179,6 +179,43 @@ def test_a_written_share_reads_back_equal(value):
             '[[override]]\nrule = "link-flap"\nrole = "compute"\nwindow = "31d"\n',
             "f.toml:4: override.window: what is counted is kept for 30d; write less",
         ),
+        (
+            "[rules.receive-errors]\nwarning = 10\n",
+            (
+                "f.toml:2: rules.receive-errors.warning: 10 is no ratio of bit errors; for errors an hour write "
+                "warning_per_hour = 10"
+            ),
+        ),
+        (
+            '[[override]]\nrole = "storage"\nrule = "symbol-errors"\ncritical = 120\n',
+            (
+                "f.toml:4: override.critical: 120 is no ratio of bit errors; for errors an hour write "
+                "critical_per_hour = 120"
+            ),
+        ),
+        ("[controller]\nurl = 0\n", "f.toml:2: controller.url: 0 is no text; put it in quotes"),
+        ("[controller]\nurl = []\n", "f.toml:2: controller.url: [] is no text; put it in quotes"),
+        (
+            '[controller]\nurl = "https://h/?a"\n',
+            'f.toml:2: controller.url: "https://h/?a" is more than an address; leave out what begins with ? or #',
+        ),
+        (
+            '[[alertmanager]]\nurl = "https://h/#a"\n',
+            'f.toml:2: alertmanager[0].url: "https://h/#a" is more than an address; leave out what begins with ? or #',
+        ),
+        (
+            '[action.limits]\npartitions = ["a", ""]\n',
+            "f.toml:2: action.limits.partitions: an empty text names nothing; take it out",
+        ),
+        ('[controller]\ndrain_on = [""]\n', "f.toml:2: controller.drain_on: an empty text names nothing; take it out"),
+        (
+            "[action.limits]\npartitions = []\n",
+            "action.limits.partitions is empty; leave it out to have its default",
+        ),
+        (
+            "[action]\nboot_grace = -1\n",
+            'f.toml:2: action.boot_grace: -1 is no duration; write it like "5s", "10m", "1h30m" or "500ms"',
+        ),
         ("[action\n", "f.toml:1: not valid TOML: Expected ']' at the end of a table declaration"),
         (
             '[sampling]\nslow_interval = "0s"\n',
@@ -362,12 +399,39 @@ def test_what_is_no_address_is_refused(listen):
         ('[slurm]\nrest_url = "unix:/s"\ndirectory = "/opt"\n', "slurm.directory has no effect with rest_url"),
         ('[slurm]\nrest_version = "v0.0.41"\n', "slurm.rest_version has no effect without rest_url"),
         ('[slurm]\nrest_token_file = "/t"\n', "slurm.rest_token_file has no effect without rest_url"),
-        ('[rules.port-down]\nalert_hold = "2m"\nhold = "1m"\n', "alert_hold is above hold"),
+        ('[rules.port-down]\nalert_hold = "2m"\nhold = "1m"\n', "alert_hold is above hold (1m)"),
+        ('[rules.port-down]\nalert_hold = "5m"\n', "rules.port-down.alert_hold is above hold (1m)"),
+        ("[rules.link-flap]\nwarning = 5\n", "rules.link-flap.warning is above critical (3)"),
+        ("[rules.receive-errors]\nwarning_per_hour = 200\n", "warning_per_hour is above critical (100)"),
+        ('[[override]]\nrule = "port-down"\nrole = "storage"\nalert_hold = "2m"\n', "override[0].alert_hold is above"),
+        (
+            '[[override]]\nrule = "link-flap"\nrole = "storage"\nwarning = 9\n',
+            "override[0].warning is above critical (3)",
+        ),
+        ('[[override]]\nrule = "fabric-event"\nrole = "storage"\nenabled = false\n', "override[0] has no effect"),
+        ('[[webhook]]\nurl = "https://h"\nsecret_file = "/k"\n', '[[webhook]] has no effect: action.mode is "observe"'),
+        (
+            '[action]\nmode = "alert"\n[[webhook]]\nurl = "https://h"\nsecret_file = "/k"\nevents = []\n',
+            "webhook[0].events is empty",
+        ),
     ],
 )
 def test_what_may_not_be_meant_is_a_warning(text, want):
     (warning,) = loads(text).warnings
     assert want in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[rules.port-down]\nhold = "10s"\n',  # the alert comes no later
+        "[rules.link-flap]\ncritical = 1\n",
+        "[rules.symbol-errors]\nwarning_per_hour = 100\n",  # no ratio to compare it with
+        '[rules.port-down]\nhold = "5m"\n[[override]]\nrule = "port-down"\nrole = "storage"\nalert_hold = "2m"\n',
+    ],
+)
+def test_what_fits_what_it_leaves_as_it_is_is_no_warning(text):
+    assert loads(text).warnings == ()
 
 
 def test_the_settings_of_the_field_cases_load():
@@ -470,7 +534,7 @@ def test_a_key_file_that_others_can_read_is_a_warning(tmp_path):
     key = tmp_path / "key"
     key.write_text("whsec_x")
     key.chmod(0o644)
-    text = f'[[webhook]]\nurl = "https://h/x"\nsecret_file = "{key}"\n'
+    text = f'[action]\nmode = "alert"\n[[webhook]]\nurl = "https://h/x"\nsecret_file = "{key}"\n'
     assert loads(text).warnings == ()  # a replay looks at nothing of the host
     (warning,) = loads(text, host=True).warnings
     assert f"chmod 600 {key}" in warning

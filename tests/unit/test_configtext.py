@@ -15,7 +15,7 @@ from ibmon.config import (
     WebhookConfig,
 )
 from ibmon.configfile import RULE_KEYS, load, loads
-from ibmon.configkeys import KEYS, NOT_IN_FILES, SECTIONS, TABLE_ARRAYS
+from ibmon.configkeys import ERROR_RULES, KEYS, NOT_IN_FILES, SECTIONS, TABLE_ARRAYS
 from ibmon.configtext import example, part, reference, to_builtins, to_toml, uncommented
 from ibmon.configvalues import parse
 
@@ -52,7 +52,8 @@ def test_the_example_of_a_key_is_one(section, name):
 
 @pytest.mark.parametrize(("rule", "key"), [(r, k) for r, keys in RULE_KEYS.items() for k in keys])
 def test_every_key_of_every_rule_loads(rule, key):
-    assert loads(f"[rules.{rule}]\n{key} = {KEYS['rules'][key].example}\n").config.rules[rule]
+    value = "1e-12" if rule in ERROR_RULES and key in {"warning", "critical"} else KEYS["rules"][key].example
+    assert loads(f"[rules.{rule}]\n{key} = {value}\n").config.rules[rule]
 
 
 def test_the_example_holds_the_defaults():

@@ -305,7 +305,9 @@ def test_since_counts_back_from_now(store, ibmon, monkeypatch):
 
 def test_no_event_is_told(store, ibmon):
     assert ibmon("events", "--port", "mlx5_9/1") == (0, "", "ibmon: no such event\n")
-    assert ibmon("events", "--rule", "port-dwon")[2] == "ibmon: no event of port-dwon; there is no such rule now\n"
+    gone = "ibmon: no event of {}; there is no such rule now"
+    assert ibmon("events", "--rule", "port-dwon")[2] == f"{gone.format('port-dwon')}; did you mean port-down?\n"
+    assert ibmon("events", "--rule", "xyz")[2] == f"{gone.format('xyz')}\n"
 
 
 def test_what_is_left_out_is_told_unless_a_limit_was_given(store, ibmon):

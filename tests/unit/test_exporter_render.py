@@ -81,6 +81,9 @@ def test_the_text_of_a_node_without_rdma_is_exactly_this():
         "it; else 1.\n"
         "# TYPE ibmon_actions_enabled gauge\n"
         "ibmon_actions_enabled 1\n"
+        "# HELP ibmon_action_errors_total Calls to the scheduler that failed.\n"
+        "# TYPE ibmon_action_errors_total counter\n"
+        + "".join(f'ibmon_action_errors_total{{code="{code}"}} 0\n' for code in sorted(c.value for c in BlockCode))
     )
 
 

@@ -88,12 +88,14 @@ def test_what_stands_in_the_way_of_a_drain_is_one_code():
         would=2,
         overridden=True,
         orphaned=True,
-        action_errors={"timeout": 3},
+        action_errors={"forbidden": 3},
     )
     found = samples(snapshot(drain=drain, actions_enabled=False, config_valid=False))
     codes = {key[1]: value for key, value in found.items() if key[0] == "ibmon_drain_blocked"}
     assert codes == {f"code={code.value}": float(code is BlockCode.LIMIT_NODES) for code in BlockCode}
     assert found["ibmon_drain_would_total",] == 2
     assert found["ibmon_drain_overridden",] == found["ibmon_drain_orphaned",] == 1
-    assert found["ibmon_action_errors_total", "code=timeout"] == 3
+    assert found["ibmon_action_errors_total", "code=forbidden"] == 3
+    errors = {key[1] for key in found if key[0] == "ibmon_action_errors_total"}
+    assert errors == {f"code={code.value}" for code in BlockCode}, "a counter that begins at 1 has no increase"
     assert found["ibmon_actions_enabled",] == found["ibmon_config_valid",] == 0

@@ -12,6 +12,7 @@ from ibmon.maintenance import LONGEST, MAX_WINDOWS, START, STOP, Maintenance, Wi
 from ibmon.memory import load_memory
 from ibmon.messages import Answer, Person
 from ibmon.model import BlockCode, Now, PortId
+from ibmon.people import no_such
 from ibmon.recording import Frame
 from ibmon.runtime.replay import play
 
@@ -262,7 +263,7 @@ def test_a_window_has_a_length_and_a_reason(change, words):
 
 def test_ports_that_are_not_there_are_named():
     answer = ask(desk(), START, "mlx5_0/1", "mlx5_9")
-    assert answer == Answer(7, done=False, text="no such port or device: mlx5_9")
+    assert answer == Answer(7, done=False, text=no_such(["mlx5_9"]))
 
 
 def test_a_second_window_for_the_same_ports_replaces_the_first():

@@ -57,7 +57,7 @@ def test_what_is_owed_never_takes_the_place_of_what_is_newer(monkeypatch, kept):
     assert kept.store.load() == b"two"
 
 
-@pytest.mark.parametrize("state", [b"\xff", b"{}", b'{"version": 99}', "text"])
+@pytest.mark.parametrize("state", [b"", b"{", b"\x00", b"\xff", b"{}", b'{"version": 99}', "text"])
 def test_a_state_that_is_damaged_is_told(kept, caplog, state):
     """Learning starts anew then, and what was learned is not there to drain by."""
     kept.store.save(b"one")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -128,6 +129,7 @@ def test_a_bad_frame_is_named_by_line_and_cause(tmp_path, line, words):
         ({"ibmon_recording": 1, "uptim": 3}, "'uptime'"),
         ({"ibmon_recording": 1, "uptime": -3}, "uptime is -3"),
         ({"ibmon_recording": 1, "boot_id": ""}, "boot_id is empty"),
+        ({"ibmon_recording": 1, "wall": 1e300}, r"wall is 1e\+300: that is too far"),
         ({"ibmon_recording": "1"}, "ibmon_recording"),
         ("class/infiniband", "no JSON"),
     ],
@@ -144,6 +146,24 @@ def test_frames_before_the_bad_one_are_given(tmp_path):
     assert [next(frames).t, next(frames).t] == [0, 9]
     with pytest.raises(RecordingError, match=r":4: t is 8\.5 after 9"):
         next(frames)
+
+
+@pytest.mark.parametrize(
+    ("frame", "word"),
+    [
+        ({"t": 1767225600}, "t is 1.76723e+09: that is too far, 1e+09 seconds are the most"),
+        ({"t": 0, "suspend": 1e18}, "suspend is 1e+18: that is too far"),
+        ({"t": 0, "wall_step": -1e30}, "wall_step is 1e+30: that is too far"),
+        ({"t": 0, "boot_id": ""}, "boot_id is empty"),
+    ],
+)
+def test_a_time_that_no_recording_reaches_is_refused(tmp_path, frame, word):
+    with pytest.raises(RecordingError, match=re.escape(word)):
+        list(read(recording(tmp_path, HEADER, frame))[1])
+
+
+def test_a_clock_that_is_set_from_1970_is_played(tmp_path):
+    assert next(read(recording(tmp_path, HEADER, {"t": 0, "wall_step": 1.8e9}))[1]).wall_step == 1.8e9
 
 
 def test_two_frames_may_share_a_time(tmp_path):

@@ -132,6 +132,15 @@ def test_a_damaged_event_hides_no_other(db, fields):
     assert [row.seq for row in read_events(db.path)] == [1, 3]
 
 
+@pytest.mark.parametrize("damage", ["fields = x'7b'", "fields = x'5b5d'", "at = 'x'", "at = 1e300", "level = x'ff'"])
+def test_a_damaged_event_is_left_out_and_hides_no_other(db, damage):
+    for name in ("one", "two", "three"):
+        db.add_event(1.0, "info", name, {"port": "mlx5_0/1"})
+    with contextlib.closing(sqlite3.connect(db.path)) as file, file:
+        file.execute(f"UPDATE events SET {damage} WHERE event = 'two'")
+    assert [row.event for row in db.events()] == ["one", "three"]
+
+
 def test_several_threads_use_one_store(db):
     def work(i):
         for n in range(20):
