@@ -39,14 +39,24 @@ class Node:
         self.runtime = directory
         self.clock = Clock()
         self.events = queue.Queue()
+        self.started = []
 
     def readers(self):
         one = Readers(self.events.put, self.root, DevicesConfig(), self.runtime, self.clock, isolate=True)
         one.start()
+        self.started.append(one)
         return one
 
     def next(self):
-        return self.events.get(timeout=SECONDS)
+        """The next event. What was asked for on the spot is collected meanwhile, as the daemon's loop does."""
+        deadline = time.monotonic() + SECONDS
+        while self.events.empty():
+            assert time.monotonic() < deadline
+            for one in self.started:
+                for event in one.collect():
+                    self.events.put(event)
+            time.sleep(0.01)
+        return self.events.get()
 
     def note(self):
         return stallnote.read(self.runtime / stallnote.FILE)
