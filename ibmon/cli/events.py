@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -26,23 +26,6 @@ _POLL: Final = 1.0  # seconds between two looks of --follow
 _PATH: Final = "/api/v1/events"
 _LIMIT: Final = 100
 _PAGE: Final = 1000  # what a daemon gives at most at a time
-
-
-class _Row(msgspec.Struct, frozen=True):
-    """An event as a daemon on the network tells it; `at` is wall time, and the calendar's last year its end."""
-
-    seq: int
-    at: Annotated[float, msgspec.Meta(ge=0, lt=253_402_300_800)]
-    level: str
-    event: str
-    fields: dict[str, Any]
-
-
-class _Page(msgspec.Struct, frozen=True):
-    """The answer of /api/v1/events."""
-
-    events: list[_Row]
-    next: int
 
 
 @click.command("events", cls=Command)
@@ -171,12 +154,13 @@ def _api(target: str, wanted: Wanted) -> Source:
 
 
 def _asked(url: str) -> tuple[list[EventRow], int]:
+    from ibmon.cli import shapes
     from ibmon.cli.distant import fetch
     from ibmon.store import EventRow
 
     try:
-        page = msgspec.json.decode(fetch(url), type=_Page)
-    except msgspec.DecodeError as error:
+        page = msgspec.json.decode(fetch(url), type=shapes.Events)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Trouble(f"{url.partition('?')[0]} gives no events; is that an ibmon?") from error
     return [EventRow(*msgspec.structs.astuple(row)) for row in page.events], page.next
 

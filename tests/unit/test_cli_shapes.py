@@ -2,11 +2,10 @@
 
 import io
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from answering_server import answering
 from exporter_snapshots import device_view, port_view, snapshot
 
 from ibmon.cli import main, shapes, verdictfile
@@ -46,29 +45,8 @@ def config(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server():
-    """Answers every request with `server.answer`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(self.server.answer)))
-            self.end_headers()
-            self.wfile.write(self.server.answer)
-
-        def do_POST(self):
-            self.do_GET()
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        http.url = f"http://127.0.0.1:{http.server_port}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield http
-        http.shutdown()
-        thread.join()
+    with answering() as one:
+        yield one
 
 
 ODD = [
@@ -126,7 +104,7 @@ CALLS = {
 
 @pytest.mark.parametrize(("call", "answer"), [(call, answer) for call, answers in CALLS.items() for answer in answers])
 def test_an_answer_of_another_shape_is_told(capsys, config, server, call, answer):
-    server.answer = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+    server.answer = 200, answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
     option = "--url" if call in {"status", "events"} else "--controller"
     assert main([*call.split(), option, server.url, "--config", str(config)]) == 1
     out, err = capsys.readouterr()

@@ -2,12 +2,11 @@
 
 import json
 import os
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
+from answering_server import answering
 
 from ibmon.cli import main
 from ibmon.exporter.status import TTL, status_document
@@ -102,28 +101,8 @@ def test_a_tree_that_is_named_is_looked_at_whatever_a_daemon_says(capsys, config
 
 @pytest.fixture
 def server():
-    """Answers every request with `server.answer`, (status, body); `server.paths` holds what was asked."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.server.paths.append(self.path)
-            code, body = self.server.answer
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as http:
-        http.paths = []
-        http.url = f"http://127.0.0.1:{http.server_port}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield http
-        http.shutdown()
-        thread.join()
+    with answering() as one:
+        yield one
 
 
 @pytest.mark.parametrize("end", ["", "/", "/api/v1/status"])
